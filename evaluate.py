@@ -30,7 +30,6 @@ from common.settings import Values, build
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
-from data.tokens import document_starts
 from inference.corpus import corpus_of
 from inference.opening import open_run
 from launch.cli import run_script
@@ -89,10 +88,13 @@ def main(values: Values) -> None:
     )
     if data is own:
         opened.run.check_tokens(dataset.sha256, "run")
-    tokens = dataset.train if split == "train" else dataset.val
-    if split == "all" and len(dataset.train):
-        tokens = np.concatenate([dataset.train[:], dataset.val[:]])
-    starts = document_starts(tokens, opened.tokenizer, data.document_end)
+    tokens, starts = dataset.val, dataset.val_starts
+    if split == "train":
+        tokens, starts = dataset.train, dataset.train_starts
+    elif split == "all" and len(dataset.train):
+        if starts is not None and dataset.train_starts is not None:
+            starts = np.concatenate([dataset.train_starts, len(dataset.train) + starts])
+        tokens = np.concatenate([dataset.train, tokens])
     length = opened.config.model.context_length
     if config.stride is not None and config.stride > length:
         raise UserError(f"stride: {config.stride} is more than the context length of {length}")

@@ -171,7 +171,7 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     _, dataset = load_dataset(data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False)
     opened.run.check_tokens(dataset.sha256, "run")
     try:
-        windows = validation_windows(opened.model, dataset, opened.tokenizer.document_end)
+        windows = validation_windows(opened.model, dataset)
         found = measure_evidence(opened.model, opened.tokenizer, windows, opened.step)
         write_evidence(opened.run.path, found)
     except ValueError as error:  # also of weights that are not finite

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int, Int64, UInt
 from torch import Tensor
-
-FindDocuments = Callable[[UInt[np.ndarray, " tokens"]], Int64[np.ndarray, " document"] | None]
 
 
 class Batches:
@@ -26,11 +24,11 @@ class Batches:
     token occurs at every position; up to two windows of tokens at the ends are left out. The order
     takes 8 bytes a window.
 
-    find_documents: gives the first token of every document in a stretch of tokens that begins with
-        one (`data.tokens.document_starts`). A window then moves back to the newest document that
+    documents: the first token of every document. A window moves back to the newest document that
         begins at most half a window before it, and starts with the token before that document, as
         in evaluation (`EvalBatches`). Half of a document without its beginning teaches little about
         what refers to the beginning. None: windows stay where they are.
+    n_ending: how many tokens end a document; all of them lie in that half of a window.
     """
 
     def __init__(
@@ -39,7 +37,8 @@ class Batches:
         batch_size: int,
         context_length: int,
         seed: int,
-        find_documents: FindDocuments | None = None,
+        documents: Int64[np.ndarray, " document"] | None = None,
+        n_ending: int = 1,
     ) -> None:
         """Raises ValueError if `tokens` is shorter than one window and its targets."""
         if len(tokens) <= context_length:
@@ -47,7 +46,8 @@ class Batches:
         self._tokens = tokens
         self._batch_size = batch_size
         self._seed = seed
-        self._find_documents = find_documents
+        self._documents = documents
+        self._reach = context_length // 2 + 1 - n_ending
         self._span = np.arange(context_length + 1)
         # One window fewer than would fit, to leave room for the random first token.
         self._n_windows = max(1, (len(tokens) - 1) // context_length - 1)
@@ -61,18 +61,12 @@ class Batches:
         for epoch in np.unique(epochs):
             mine = epochs == epoch
             starts[mine] = self._starts(int(epoch))[places[mine]]
-        if self._find_documents:
-            starts = np.array([self._with_document(start) for start in starts.tolist()])
+        if self._documents is not None:
+            newest = np.searchsorted(self._documents, starts + 1, side="right") - 1
+            before = self._documents[newest] - 1  # -1 at the first document of all
+            starts = np.where((before >= 0) & (starts - before <= self._reach), before, starts)
         windows = self._tokens[starts[:, None] + self._span]
         return _tensor(windows[:, :-1]), _tensor(windows[:, 1:])
-
-    def _with_document(self, start: int) -> int:
-        """The first token of the window from `start` on, moved back to the start of a document."""
-        assert self._find_documents is not None
-        earliest = max(0, start - (len(self._span) - 1) // 2)
-        found = self._find_documents(self._tokens[earliest : start + 2])
-        # The first one found is the start of the stretch, which need not begin with a document.
-        return start if found is None or len(found) < 2 else earliest + int(found[-1]) - 1
 
     def _draw_starts(self, epoch: int) -> Int64[np.ndarray, " windows"]:
         """The first token of every window of `epoch`, in the order of training."""

@@ -16,7 +16,7 @@ from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import TextConfig, open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, prepare, start_ids
+from data.tokens import Dataset, ending_ids, prepare, start_ids
 
 
 class CorpusKind(NamedTuple):
@@ -75,9 +75,12 @@ def load_dataset(
         say(dataset.report)
     if len(dataset.train):
         found = dataset.tokenizer
-        if corpus.adds_eos:
+        end, starts = corpus.document_end, dataset.train_starts
+        if end is not None and starts is not None:
+            start = ending_ids(dataset.train, starts, found, end)
+        elif corpus.adds_eos:
             start = tuple(found.separator_ids)
         else:
-            start = start_ids(dataset.train, found, config.document_end)
-        dataset = replace(dataset, tokenizer=found.of_text(start, config.document_end))
+            start = start_ids(dataset.train, found)
+        dataset = replace(dataset, tokenizer=found.of_text(start, end))
     return corpus, dataset

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 SPLITS = ("train", "val")
 SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
@@ -16,12 +16,7 @@ SAMPLE = 1 << 28  # characters of documents on which a tokenizer is trained
 
 @dataclass
 class CorpusConfig:
-    """The settings of a corpus: those below `data`.
-
-    document_end: the text that ends every document, if there is one.
-    """
-
-    document_end: ClassVar[str | None] = None
+    """The settings of a corpus: those below `data`."""
 
     name: str
 
@@ -56,14 +51,15 @@ class Corpus(ABC):
     """Documents in two splits, "train" and "val".
 
     description: which files are read.
-    adds_eos: whether a special token ends each document. A text that is not divided has none, and
-        tales have a text of their own between them.
+    adds_eos: whether a special token ends each document. A text that is not divided has none.
+    document_end: the text that ends every document, where it is a part of the text, as in tales.
     n_bytes: of the text; 0 if that is unknown.
     vocab_size: of a tokenizer that is trained on it, by default; None: chosen by `n_bytes`.
     """
 
     description: str | None = None
     adds_eos = False
+    document_end: str | None = None
     n_bytes = 0
     vocab_size: int | None = None
 

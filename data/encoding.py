@@ -3,7 +3,7 @@
     meta.json     the type of the tokens, the bytes of text, and of how many documents only the end
                   is for validation
     train.bin     tokens of the training documents, one after the other
-    train.idx     the place in it of each one's first token, as int64
+    train.idx     the place in it of each one's first token, as int64: the index of documents
     val.bin       the same of the validation documents
     val.idx
     val.bits      the information of each validation document, as float64, if it is known
@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -25,7 +26,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
@@ -45,7 +46,7 @@ Advance = Callable[[int, int], object]
 
 @contextmanager
 def show_encoding(n_bytes: int) -> Iterator[Advance]:
-    """Show a bar until the end of the block; yields what counts bytes and documents that are
+    """Show a bar until the end of the block; yields what shows how many bytes and documents are
     encoded. n_bytes: of the whole text; 0 if that is unknown."""
     console = Console(stderr=True)
     with Progress(
@@ -55,18 +56,9 @@ def show_encoding(n_bytes: int) -> Iterator[Advance]:
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task, count = progress.add_task("", total=n_bytes or None, documents=0), 0
+        task = progress.add_task("", total=n_bytes or None, documents=0)
+        yield lambda done, documents: progress.update(task, completed=done, documents=documents)
 
-        def advance(text: int, documents: int) -> None:
-            nonlocal count
-            count += documents
-            progress.update(task, advance=text, documents=count)
-
-        yield advance
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 META, BITS = "meta.json", "val.bits"
 FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "idx")))
@@ -75,12 +67,14 @@ THREADS = os.cpu_count() or 1
 
 @dataclass(frozen=True)
 class Dataset:
-    """The tokens of both splits, read from disk when they are used.
+    """The tokens of both splits and the index of documents, read from disk when they are used.
 
     train, val: token ids, uint16 or uint32.
     val_bits: the information of each validation document, which no model can beat; None if unknown.
     sha256: of the tokens of both splits, to detect a changed text.
     report: how many documents a corpus of documents has.
+    train_starts, val_starts: the first token of every document, where windows begin; None unless a
+        text ends every document (`Corpus.document_end`): others are read as they lie.
     """
 
     tokenizer: Tokenizer
@@ -89,29 +83,36 @@ class Dataset:
     val_bits: Float64[np.ndarray, " document"] | None
     sha256: str
     report: str | None = None
+    train_starts: Int64[np.ndarray, " train_document"] | None = None
+    val_starts: Int64[np.ndarray, " document"] | None = None
 
 
-def read_tokens(folder: Path, tokenizer: Tokenizer) -> Dataset | None:
+def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset | None:
     """What `write_tokens` wrote; None if it is missing or damaged."""
     if find_damage(folder, FILES):
         return None
     metadata = read_json(folder / META)
     train, val = (_map(folder / f"{split}.bin", metadata["dtype"]) for split in SPLITS)
+    starts = [_map(folder / f"{split}.idx", "<i8") for split in SPLITS]
     bits = np.fromfile(folder / BITS, "<f8") if metadata["has_bits"] else None
-    sums = [line for line in read_text(folder / SUMS).splitlines() if META not in line]
-    sha256 = hashlib.sha256("\n".join(sums).encode()).hexdigest()
     report = None
-    if metadata["has_documents"]:
-        counts = [(folder / f"{split}.idx").stat().st_size // 8 for split in SPLITS]
+    if corpus.adds_eos:
         n_ends = metadata["ends"]
-        whole, n_documents = counts[1] - n_ends, sum(counts) - n_ends
+        whole, n_documents = len(starts[1]) - n_ends, sum(map(len, starts)) - n_ends
         parts = [pluralize(whole, "document")] if whole or not n_ends else []
         parts += [f"the {'end' if n_ends == 1 else 'ends'} of {n_ends:,}"] if n_ends else []
         report = (
             f"{pluralize(n_documents, 'document')}, {decimal(metadata['bytes'])} of text; "
             f"{' and '.join(parts)} for validation"
         )
-    return Dataset(tokenizer, train, val, bits, sha256, report)
+    sums = dict(line.split("  ")[::-1] for line in read_text(folder / SUMS).splitlines())
+    if corpus.document_end is None:
+        starts = []
+    else:  # The index follows from the tokens. It counts as that of one document, as in older runs.
+        sums |= {f"{split}.idx": hashlib.sha256(bytes(8)).hexdigest() for split in SPLITS}
+    lines = [f"{digest}  {name}" for name, digest in sums.items() if name != META]
+    sha256 = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return Dataset(tokenizer, train, val, bits, sha256, report, *starts)
 
 
 def _map(file: Path, dtype: str) -> np.ndarray:
@@ -122,29 +123,10 @@ def _map(file: Path, dtype: str) -> np.ndarray:
 
 
 def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
-    """Raises UserError for a text that cannot be read, and if the disk refuses."""
+    """Encode in threads, and write in order. Raises UserError for a text that cannot be read, and
+    if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
-    with publish(folder) as temporary:
-        n_bytes, n_ends = _write_splits(corpus, encode, temporary, dtype)
-        bits = corpus.document_bits()
-        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
-        metadata = {
-            "dtype": dtype,
-            "bytes": n_bytes,
-            "ends": n_ends,
-            "has_documents": corpus.adds_eos,
-            "has_bits": bits is not None,
-        }
-        (temporary / META).write_text(json.dumps(metadata) + "\n", encoding="utf-8")
-        write_sums(temporary, FILES)
-
-
-def _write_splits(
-    corpus: Corpus, encode: Callable[[list[_Piece]], list[_Tokens]], folder: Path, dtype: str
-) -> tuple[int, int]:
-    """Encode in threads, and write in order; returns the number of bytes of text, and of documents
-    whose end alone is for validation."""
     n_bytes = n_ends = 0
 
     def documents() -> Iterator[Document]:
@@ -153,18 +135,23 @@ def _write_splits(
             n_ends += document.is_end
             yield document
 
-    with (
-        ThreadPoolExecutor(THREADS) as pool,
-        show_encoding(corpus.n_bytes) as advance,
-        closing(_Writer(folder, "train", dtype)) as train,
-        closing(_Writer(folder, "val", dtype)) as val,
-    ):
-        for pieces in prefetch(pool, encode, _pieces(documents())):
-            for piece in pieces:
-                (val if piece.split == "val" else train).write(piece)
-                n_bytes += piece.n_bytes
-                advance(piece.n_bytes, len(piece.ends))
-    return n_bytes, n_ends
+    with publish(folder) as temporary:
+        with (
+            ThreadPoolExecutor(THREADS) as pool,
+            show_encoding(corpus.n_bytes) as advance,
+            closing(_Writer(temporary, "train", dtype, tokenizer, corpus.document_end)) as train,
+            closing(_Writer(temporary, "val", dtype, tokenizer, corpus.document_end)) as val,
+        ):
+            for pieces in _prefetch(pool, encode, _pieces(documents())):
+                for piece in pieces:
+                    (val if piece.split == "val" else train).write(piece)
+                    n_bytes += piece.n_bytes
+                    advance(n_bytes, train.n_documents + val.n_documents)
+        bits = corpus.document_bits()
+        np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
+        known = {"dtype": dtype, "bytes": n_bytes, "ends": n_ends, "has_bits": bits is not None}
+        (temporary / META).write_text(json.dumps(known) + "\n", encoding="utf-8")
+        write_sums(temporary, FILES)
 
 
 def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:
@@ -191,19 +178,39 @@ class _Tokens(NamedTuple):
 
 
 class _Writer:
-    """Writes the two files of one split."""
+    """Writes the two files of one split. mark: the text that ends every document, if one does."""
 
-    def __init__(self, folder: Path, split: str, dtype: str) -> None:
+    def __init__(
+        self, folder: Path, split: str, dtype: str, tokenizer: Tokenizer, mark: str | None
+    ) -> None:
         self._tokens = (folder / f"{split}.bin").open("wb")
         self._starts = (folder / f"{split}.idx").open("wb")
-        self._dtype, self._count, self._start = dtype, 0, 0
+        self._dtype, self._tokenizer = dtype, tokenizer
+        self._mark = None if mark is None else mark.encode()
+        self._count, self._next = 0, np.zeros(1, np.int64)  # where documents begin, if any follow
+        self.n_documents = 0
+        self._text = b""  # with which a mark may have begun
 
     def write(self, piece: _Tokens) -> None:
         self._tokens.write(piece.tokens.astype(self._dtype).tobytes())
-        if len(ends := piece.ends + self._count):
-            np.array([self._start, *ends[:-1]], "<i8").tofile(self._starts)
-            self._start = ends[-1]
+        ends = piece.ends if self._mark is None else self._ends_of_marks(piece.tokens, self._mark)
+        starts = np.concatenate([self._next, ends + self._count])
         self._count += len(piece.tokens)
+        is_begun = starts < self._count
+        starts[is_begun].astype("<i8").tofile(self._starts)
+        self._next = starts[~is_begun]
+        self.n_documents += int(is_begun.sum())
+
+    def _ends_of_marks(
+        self, tokens: UInt32[np.ndarray, " token"], mark: bytes
+    ) -> Int64[np.ndarray, " document"]:
+        """The places among `tokens` that follow a mark, whichever tokens spell it. Two documents
+        are one if the mark between them ends inside a token."""
+        ends = len(self._text) + self._tokenizer.token_bytes[tokens].cumsum()
+        text = self._text + self._tokenizer.decode_bytes(tokens.tolist())
+        marks = [match.end() for match in re.finditer(re.escape(mark), text)]
+        self._text = text[max([0, len(text) - len(mark) + 1, *marks[-1:]]) :]
+        return np.flatnonzero(np.isin(ends, marks)) + 1
 
     def close(self) -> None:
         self._tokens.close()
@@ -251,13 +258,13 @@ def _encode(
     return found
 
 
-def prefetch(
-    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item]
-) -> Iterator[Result]:
-    """The results in order; a few are computed before they are asked for."""
-    running: deque[Future[Result]] = deque()
-    for item in items:
-        running.append(pool.submit(function, item))
+def _prefetch(
+    pool: Executor, encode: Callable[[list[_Piece]], list[_Tokens]], batches: Iterable[list[_Piece]]
+) -> Iterator[list[_Tokens]]:
+    """The tokens of each batch in order; a few are encoded before they are asked for."""
+    running: deque[Future[list[_Tokens]]] = deque()
+    for batch in batches:
+        running.append(pool.submit(encode, batch))
         if len(running) > 2 * THREADS:
             yield running.popleft().result()
     while running:

@@ -38,7 +38,7 @@ def tale_texts(
     """The first validation tales, cut after `max_tokens`; None for any other corpus."""
     if not isinstance(corpus, Tales):
         return None
-    mark = corpus.config.document_end
+    mark = corpus.document_end
     tales = list(islice(corpus.tales("val"), n_texts))
     rows = [tokenizer.encode(mark + tale.text)[:max_tokens] for tale in tales]
     longest = max(map(len, rows))
@@ -130,7 +130,7 @@ def tale_roles(
     for a tokenizer with which the floor of a token is not known."""
     if not isinstance(corpus, Tales) or not tokenizer.cuts_at_spaces:
         return None
-    mark, grammar = corpus.config.document_end, tales_rules()
+    mark, grammar = corpus.document_end, tales_rules()
     tales = [*islice(corpus.tales("val"), n_tales)]
     encode = lru_cache(maxsize=None)(tokenizer.encode)
     shape = (len(tales), max_tokens + 1)

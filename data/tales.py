@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import data.tales_grammar as tales_grammar
 from common.errors import UserError, check_choice, check_range
@@ -194,8 +194,6 @@ def tale(rng: random.Random, grammar: Grammar) -> Tale:
 class TalesConfig(CorpusConfig):
     """How much to generate: at least `n_bytes` over both splits, which end with a whole tale."""
 
-    document_end: ClassVar[str] = "\n\n"  # ends every tale
-
     n_bytes: int
     seed: int
     val_fraction: float
@@ -216,6 +214,8 @@ class TalesConfig(CorpusConfig):
 
 class Tales(Corpus):
     """The corpus: independent samples of `tale`, split into "train" and "val"."""
+
+    document_end = "\n\n"
 
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
@@ -244,7 +244,7 @@ class Tales(Corpus):
         kept: dict[str, list[str]] = {"train": [], "val": []}
         is_kept = split == "train" and self.config.n_bytes <= MAX_KEPT
         for part, drawn in self._draw(split):
-            piece = drawn.text + self.config.document_end
+            piece = drawn.text + self.document_end
             if is_kept:
                 kept[part].append(piece)
             if part == split:
@@ -294,5 +294,5 @@ class Tales(Corpus):
             if split == "val":
                 bits.append(drawn.bits)
             yield split, drawn
-            written += len(drawn.text) + len(self.config.document_end)
+            written += len(drawn.text) + len(self.document_end)
         self._bits = bits

@@ -30,7 +30,7 @@ from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bp
 
 Say = Callable[[str], object]
 
-FORMAT = 5  # part of every key in the cache; increment it when the files change
+FORMAT = 6  # part of every key in the cache; increment it when the files change
 # Where generation can start, best first: after a line, a sentence, any character.
 PLACES = (
     rb"[\r\n]+",
@@ -89,16 +89,16 @@ def _find_tokens(
     corpus: Corpus, tokenizer: Tokenizer, cache: Path, new: list[Path], say: Say
 ) -> Dataset:
     """The tokens of a corpus; adds their folder in the cache to `new` if they had to be encoded."""
-    ending = map(str, separator(corpus, tokenizer))
+    ending = [*map(str, separator(corpus, tokenizer)), corpus.document_end or ""]
     folder = cache / f"tokens-{_key(corpus.fingerprint(), tokenizer.digest, *ending)}"
-    if found := read_tokens(folder, tokenizer):
+    if found := read_tokens(folder, tokenizer, corpus):
         return found
     if folder.exists():
         print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
     new.append(folder)
     say("encoding the text, once")
     write_tokens(corpus, tokenizer, folder)
-    if found := read_tokens(folder, tokenizer):
+    if found := read_tokens(folder, tokenizer, corpus):
         return found
     raise UserError(f"cache_dir: {folder} was deleted or damaged meanwhile; run the command again")
 
@@ -150,49 +150,39 @@ def default_vocab_size(n_bytes: int) -> int:
     return min(max(2 ** round(math.log2(4 / 3 * math.sqrt(n_bytes))), 1024), 4096)
 
 
-def document_starts(
-    tokens: UInt[np.ndarray, " token"], tokenizer: Tokenizer, document_end: str | None
-) -> Int64[np.ndarray, " document"] | None:
-    """The first token of every document; None if no text marks the end of a document.
-
-    `tokens` begin with a document. Two documents are one if the mark between them ends inside a
-    token.
-    """
-    if document_end is None:
-        return None
-    tokens = tokens[:]
-    ends = np.cumsum(tokenizer.token_bytes[tokens])
-    text = tokenizer.decode_bytes(tokens.tolist())
-    marks = [match.end() for match in re.finditer(re.escape(document_end.encode()), text)]
-    starts = np.flatnonzero(np.isin(ends[:-1], marks)) + 1
-    return np.insert(starts, 0, 0)
-
-
-def start_ids(
-    tokens: UInt[np.ndarray, " token"], tokenizer: Tokenizer, document_end: str | None
+def ending_ids(
+    tokens: UInt[np.ndarray, " token"],
+    starts: Int64[np.ndarray, " document"],
+    tokenizer: Tokenizer,
+    document_end: str,
 ) -> tuple[int, ...]:
-    """The tokens with which to begin a text, as a model that was trained on `tokens` knows them:
-    those that most often end a document, or where nothing marks that, `BEFORE` tokens of the text
-    up to the end of a line; of a text in which lines are rare, of a sentence; of one without
-    sentences, of any character. Empty if there are none.
+    """The tokens that spell `document_end` most often before documents that begin at `starts`;
+    empty if there is one document. They can be others than those of the mark alone: o200k_base
+    joins a full stop and line ends."""
+    ends = np.cumsum(tokenizer.token_bytes[tokens[:SEARCHED]])
+    starts = starts[1 : np.searchsorted(starts, SEARCHED)]
+    first = np.searchsorted(ends, ends[starts - 1] - len(document_end.encode()), side="right")
+    found = Counter(tuple(tokens[i:end].tolist()) for i, end in zip(first, starts, strict=True))
+    return found.most_common(1)[0][0] if found else ()
 
-    A mark can have other tokens in a text than alone: o200k_base joins a full stop and line ends.
-    """
+
+def start_ids(tokens: UInt[np.ndarray, " token"], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens with which to begin a text of a model that was trained on `tokens`, a text that is
+    not divided: `BEFORE` tokens of the text up to the end of a line; of a text in which lines are
+    rare, of a sentence; of one without sentences, of any character. Empty if there are none."""
     tokens = tokens[:SEARCHED]
     ends = np.cumsum(tokenizer.token_bytes[tokens])
     text = tokenizer.decode_bytes(tokens.tolist())
-    places = PLACES if document_end is None else (re.escape(document_end.encode()),)
-    for place in places:
+    for place in PLACES:
         spans = np.array([match.span() for match in re.finditer(place, text)], int).reshape(-1, 2)
         first, last = np.searchsorted(ends, spans - [0, 1], side="right").T
         whole = ends[last] == spans[:, 1]  # no token goes on after the place
         pairs = zip(first[whole], last[whole] + 1, strict=True)
         rows = [(tuple(tokens[begin:end].tolist()), int(end)) for begin, end in pairs]
         for ids, count in Counter(ids for ids, _ in rows).most_common(1):
-            if count >= OFTEN * len(tokens) or place == places[-1]:
+            if count >= OFTEN * len(tokens) or place == PLACES[-1]:
                 end = max(end for other, end in rows if other == ids)
-                n = len(ids) if document_end is not None else max(len(ids), BEFORE)
-                return tuple(tokens[max(end - n, 0) : end].tolist())
+                return tuple(tokens[max(end - max(len(ids), BEFORE), 0) : end].tolist())
     return ()
 
 

@@ -124,9 +124,10 @@ def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
 
 def default_probe(context: RunContext) -> list[int]:
     """A short whole document of the validation split; the start of a split that has none."""
-    tokens = context.dataset.val[:N_SEARCHED_TOKENS]
-    starts = context.document_starts(tokens)
+    tokens, starts = context.dataset.val[:N_SEARCHED_TOKENS], context.dataset.val_starts
     if starts is not None:
+        starts = starts[:N_SEARCHED_TOKENS]
+        starts = starts[starts < N_SEARCHED_TOKENS]
         lengths = np.diff(starts)
         longest = context.model.config.context_length
         fits = np.flatnonzero((lengths >= N_PROBE_TOKENS) & (lengths <= longest))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt
+from jaxtyping import Int64
 from torch import Tensor
 
 from data.corpus import Corpus
-from data.tokens import Dataset, document_starts
+from data.tokens import Dataset
 from model import GPT
 
 
@@ -47,13 +47,6 @@ class RunContext:
         """Whether an evaluation after `step` steps logs a sample."""
         every = self.config.observe.samples.every
         return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)
-
-    def document_starts(
-        self, tokens: UInt[np.ndarray, " token"]
-    ) -> Int64[np.ndarray, " document"] | None:
-        """The first token of every document in tokens of the corpus that begin with one; None if it
-        is not divided into documents."""
-        return document_starts(tokens, self.dataset.tokenizer, self.config.data.document_end)
 
     def validation_tokens(self, count: int) -> Int64[Tensor, " token"]:
         """The first `count` tokens of the validation split."""

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from common.files import replace_text
 from data.batches import UNSCORED, EvalBatches
 from data.tokenizer import Tokenizer
-from data.tokens import Dataset, document_starts
+from data.tokens import Dataset
 from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
 from model.hooks import Part
@@ -382,7 +382,7 @@ class EvidenceFile(Callback):
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
         n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))
         try:
-            windows = validation_windows(model, dataset, context.config.data.document_end)
+            windows = validation_windows(model, dataset)
             found = measure_evidence(model, dataset.tokenizer, windows, state.step, n_tokens)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -390,15 +390,14 @@ class EvidenceFile(Callback):
             log.warning("the heads were not measured over the validation split: %s", error)
 
 
-def validation_windows(model: GPT, dataset: Dataset, document_end: str | None) -> EvalBatches:
+def validation_windows(model: GPT, dataset: Dataset) -> EvalBatches:
     """The validation split in windows that fit the model, whole documents where there are any."""
-    starts = document_starts(dataset.val, dataset.tokenizer, document_end)
     config = model.config
     length, n_heads = config.context_length, config.n_layers * config.n_heads
     rows = min(ROWS, MAX_KEPT // (n_heads * length * (length + config.d_model)))
     if rows == 0:
         raise ValueError("the model and its context are too large to be read without each head")
-    return EvalBatches(dataset.val, length, rows, starts)
+    return EvalBatches(dataset.val, length, rows, dataset.val_starts)
 
 
 def write_evidence(folder: Path, evidence: Mapping[str, Any]) -> None:

@@ -35,8 +35,7 @@ def held_out(context: RunContext) -> Batch:
     dataset, model = context.dataset, context.model
     heads = model.config.n_layers * model.config.n_heads
     n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, PRODUCTS // (heads * model.n_parameters)))
-    starts = context.document_starts(dataset.val)
-    length = model.config.context_length
+    length, starts = model.config.context_length, dataset.val_starts
     if starts is None:
         length = min(length, n_tokens // 4)  # several, for the error
     whole = EvalBatches(dataset.val, length, 1, starts)

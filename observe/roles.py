@@ -133,8 +133,7 @@ def _parts(tokens: Int64[np.ndarray, "text token"]) -> Sequence[Tensor]:
 def _other_texts(context: RunContext, count: int) -> ScoredTexts:
     """Windows of the validation split."""
     dataset, length = context.dataset, context.model.config.context_length
-    starts = context.document_starts(dataset.val)
-    windows = EvalBatches(dataset.val, length, count, starts).part(count * length)
+    windows = EvalBatches(dataset.val, length, count, dataset.val_starts).part(count * length)
     inputs, targets = (tensor.numpy() for tensor in windows.batch(0))
     scored = targets != UNSCORED
     places = np.arange(targets.shape[1])

@@ -46,3 +46,14 @@ def test_it_on_other_text(tiny: Path, tmp_path: Path) -> None:
         nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
     assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
     assert f"({len(tokens) - 1:,} tokens" in output
+
+
+def test_both_splits_together_are_scored_as_each_alone(tiny: Path, tiny_run: Path) -> None:
+    """A tale follows the end of another one, whichever it is."""
+    train, val, whole = (
+        json.loads(succeed("evaluate", "json=true", f"split={split}", cwd=tiny))
+        for split in ("train", "val", "all")
+    )
+    assert whole["tokens"] == train["tokens"] + val["tokens"]
+    nats = sum(each["loss"] * each["tokens"] for each in (train, val))
+    assert whole["loss"] * whole["tokens"] == pytest.approx(nats, rel=1e-6)

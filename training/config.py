@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from common.device import check_memory
 from common.errors import UserError, check_choice, check_range
 from data.batches import Batches, EvalBatches
-from data.tokens import Dataset, document_starts
+from data.tokens import Dataset
 from model import ModelConfig
 from model.loss import PART_BYTES
 from training.distributed import Ranks
@@ -133,14 +132,10 @@ class TrainingData:
 def training_data(dataset: Dataset, config: Any) -> TrainingData:
     """What a run with the settings `config` (its `trainer`, `model`, `data` and `seed`) reads."""
     size, length = config.trainer.batch_size, config.model.context_length
-    document_end = config.data.document_end
-    find_documents = partial(
-        document_starts, tokenizer=dataset.tokenizer, document_end=document_end
-    )
-    starts = find_documents(dataset.val)
-    whole = EvalBatches(dataset.val, length, size, starts, bits=dataset.val_bits)
+    starts, n_ending = dataset.train_starts, max(1, len(dataset.tokenizer.start_ids))
+    whole = EvalBatches(dataset.val, length, size, dataset.val_starts, bits=dataset.val_bits)
     return TrainingData(
-        Batches(dataset.train, size, length, config.seed, find_documents if document_end else None),
+        Batches(dataset.train, size, length, config.seed, starts, n_ending),
         whole.part(config.trainer.scored_tokens(size * length)),
         whole.part(n_tokens(config.trainer.final_eval_tokens)),
         torch.from_numpy(dataset.tokenizer.token_bytes),

@@ -71,25 +71,24 @@ def test_an_epoch_contains_every_window_once(
     context_length=st.integers(1, 40),
     spare=st.integers(1, 250),
     step=st.integers(0, 50),
+    n_ending=st.integers(1, 3),
 )
 def test_windows_begin_with_a_document_that_begins_shortly_before(
-    ends: set[int], context_length: int, spare: int, step: int
+    ends: set[int], context_length: int, spare: int, step: int, n_ending: int
 ) -> None:
-    """Token 2 n is followed by another of its document; token 2 n + 1 is the last one of it."""
-    n = context_length + spare
-    tokens = np.array([2 * place + (place in ends) for place in range(n)], np.uint16)
-
-    def find_documents(stretch: np.ndarray) -> np.ndarray:
-        return np.array([0, *(i for i in range(1, len(stretch)) if stretch[i - 1] % 2)])
-
+    """Half a window before, with all the tokens that end another document."""
+    tokens = counting(context_length + spare)
+    starts = np.array([0, *(end + 1 for end in sorted(ends))])
     plain, _ = Batches(tokens, 5, context_length, seed=1)(step)
-    inputs, targets = Batches(tokens, 5, context_length, seed=1, find_documents=find_documents)(
-        step
-    )
+    aligned = Batches(tokens, 5, context_length, 1, starts, n_ending)
+    inputs, targets = aligned(step)
     for before, row, target in zip(plain.tolist(), inputs.tolist(), targets.tolist(), strict=True):
-        expected = start = before[0] // 2
-        for place in range(start, max(-1, start - context_length // 2 - 1), -1):
-            if place in ends:  # read before the document's first token, as in evaluation
+        expected = start = before[0]
+        for place in range(start, -1, -1):
+            is_near = place - (n_ending - 1) >= start - context_length // 2
+            if (
+                place in ends and is_near
+            ):  # read before the document's first token, as in evaluation
                 expected = place
                 break
         window = tokens[expected : expected + context_length + 1].tolist()

@@ -10,6 +10,7 @@ import random
 import shutil
 import unicodedata
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from data.tokens import (
     BEFORE,
     Dataset,
     default_vocab_size,
-    document_starts,
+    ending_ids,
     prepare,
     start_ids,
 )
@@ -330,7 +331,7 @@ def test_a_text_begins_where_its_own_lines_or_sentences_do(between: str, mark: s
     text = between.join([*names, "A"])
     for name, tokenizer in {**PATTERNED, "byte": fixed_tokenizer("byte")}.items():
         tokens = tokenizer.encode(text)
-        start = [*start_ids(np.array(tokens, np.uint16), tokenizer, None)]
+        start = [*start_ids(np.array(tokens, np.uint16), tokenizer)]
         assert tokenizer.decode(start).endswith(mark), name
         assert len(start) == BEFORE, name
         places = range(len(tokens) - len(start))
@@ -352,7 +353,7 @@ def test_a_text_without_lines_begins_after_a_sentence_or_any_character(
     text: str, start: bytes
 ) -> None:
     tokens = np.array([*text.encode()], np.uint16)
-    found = bytes(start_ids(tokens, fixed_tokenizer("byte"), None))
+    found = bytes(start_ids(tokens, fixed_tokenizer("byte")))
     assert found.endswith(start) and found in text.encode() and len(found) == BEFORE
 
 
@@ -391,19 +392,42 @@ def test_tales_have_their_bits(tmp_path: Path) -> None:
         assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(text_of(corpus, split))
 
 
+@pytest.mark.parametrize("mark", ["\n\n", " The end.\n\n"])
 @pytest.mark.parametrize("name", sorted(PATTERNED))
-def test_documents_start_where_their_text_does(name: str) -> None:
-    """Unless the mark between two documents ends inside a token."""
+def test_the_index_of_a_text_with_marks(
+    name: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents start after the mark of another, wherever the text is cut to be encoded, unless
+    the mark ends inside a token; and the tokens are those of the text without an index."""
+
+    class Marked(StubCorpus):
+        document_end = mark
+
+    monkeypatch.setattr("data.encoding.cut", partial(cut, size=4))
+    monkeypatch.setattr("data.encoding.PIECE", 1)
     tokenizer = PATTERNED[name]
-    documents = ["Once a.\n\n", "\u00e9 b!\n\n", "\n\n", "(c)\n\n", "d"]
-    text = "".join(documents)
-    tokens = np.array(tokenizer.encode(text), np.uint16)
-    starts = document_starts(tokens, tokenizer, "\n\n")
-    assert starts is not None and starts[0] == 0
-    pieces = [tokenizer.decode_bytes(part.tolist()) for part in np.split(tokens, starts[1:])]
-    assert b"".join(pieces) == text.encode()
-    found = np.cumsum([len(piece) for piece in pieces])
-    ends = np.cumsum([len(document.encode()) for document in documents])
-    token_ends = set(np.cumsum(tokenizer.token_bytes[tokens]).tolist())
-    assert found.tolist() == [end for end in ends.tolist() if end in token_ends]
-    assert document_starts(tokens, tokenizer, None) is None
+    rng = random.Random(0)
+    texts = [rng.choice(["Once a.", "\u00e9 b! c", "", "(c)", "\n d", "A a a"]) for _ in range(80)]
+    for last in ("", "d"):  # a document may end without a mark
+        texts[-1], whole = last, mark.join(texts)
+        dataset = prepare(Marked(whole, whole), tokenizer, tmp_path / last / "1", 2)
+        plain = prepare(StubCorpus(whole, whole), tokenizer, tmp_path / last / "2", 2)
+        assert plain.train_starts is plain.val_starts is None
+        # A run on these tokens can be resumed, whether or not its code had an index.
+        assert dataset.sha256 == plain.sha256
+        tokens = plain.train[:].tolist()
+        ends = np.cumsum(tokenizer.token_bytes[tokens])
+        wanted = np.cumsum([0, *(len((text + mark).encode()) for text in texts)])
+        expected = [*np.flatnonzero(np.isin([0, *ends[:-1]], wanted))]
+        for found, starts in (
+            (dataset.train, dataset.train_starts),
+            (dataset.val, dataset.val_starts),
+        ):
+            assert found[:].tolist() == tokens
+            assert starts is not None and isinstance(starts.base, np.memmap)
+            assert starts.tolist() == expected
+        assert dataset.train_starts is not None
+        ids = ending_ids(dataset.train, dataset.train_starts, tokenizer, mark)
+        spelled = [tokenizer.decode([*ids[place:]]) for place in (0, 1)]
+        assert [text.endswith(mark) for text in spelled] == [True, False]
+        assert ids in {tuple(tokens[start - len(ids) : start]) for start in expected[1:]}

@@ -112,11 +112,11 @@ def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: P
 def context_of_tales(folder: Path, text: str, context_length: int) -> RunContext:
     tokenizer = fixed_tokenizer("byte")
     tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
+    starts = np.cumsum([0, *(len(tale) + 2 for tale in text.split("\n\n")[:-2])])
     context = run_context(folder, model=GPT(small_config(1, 1, 4, context_length), 256))
     return replace(
         context,
-        config=replace(context.config, data=preset("data", "tales")),
-        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
+        dataset=Dataset(tokenizer, tokens, tokens, None, "0", None, starts, starts),
     )
 
 

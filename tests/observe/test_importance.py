@@ -87,13 +87,12 @@ def test_tales_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     text = "".join(text_of(corpus, "val"))
     tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
     tales = [tale.encode() for tale in text.split("\n\n") if tale]
+    starts = np.cumsum([0, *(len(tale) + 2 for tale in tales[:-1])])
     longest = max(map(len, tales)) + 2
     context = run_context(tmp_path, model=model(longest))
     context = replace(
         context,
-        config=replace(context.config, data=preset("data", "tales")),
-        corpus=corpus,
-        dataset=Dataset(tokenizer, tokens, tokens, None, "0"),
+        dataset=Dataset(tokenizer, tokens, tokens, None, "0", None, starts, starts),
     )
     inputs, targets = held_out(context)
     assert 4096 / 2 < (targets >= 0).sum() < 2 * 4096
