@@ -74,7 +74,7 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
         accept_any_help()
         run = hydra.main(str(CONFIGS), name, **(TRUST if IS_1_4 else VERSION))
         if "help" not in given:
-            from launch.sweep import leaving_nothing  # which imports this file
+            from launch.sweep import leaving_nothing  # which --help does not need
 
             with leaving_nothing():
                 run(job)()

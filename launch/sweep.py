@@ -58,8 +58,10 @@ class Sweep(Callback):
             )
         folder = Path(config.hydra.sweep.dir)
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        file, before = folder / SETTINGS, set() if missing else {*folder.iterdir()}
-        Sweep.begun = Begun(folder, missing, before, file.read_bytes() if file in before else None)
+        with one_line_errors():
+            file, before = folder / SETTINGS, set() if missing else {*folder.iterdir()}
+            settings = file.read_bytes() if file in before else None
+        Sweep.begun = Begun(folder, missing, before, settings)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)

@@ -1,4 +1,4 @@
-// The model again: what model/gpt.py, model/gpt.py and model/layers.py build. Reading runs it.
+// The model again: what model/gpt.py, model/attention.py and model/layers.py build. Reading runs it.
 
 import { Linear, Norm, add, gelu, swiglu } from "./arithmetic.js";
 
