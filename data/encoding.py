@@ -43,6 +43,10 @@ from data.tokenizer import Tokenizer
 
 Advance = Callable[[int, int], object]
 
+META, BITS = "meta.json", "val.bits"
+FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "idx")))
+THREADS = os.cpu_count() or 1
+
 
 @contextmanager
 def show_encoding(n_bytes: int) -> Iterator[Advance]:
@@ -58,11 +62,6 @@ def show_encoding(n_bytes: int) -> Iterator[Advance]:
     ) as progress:
         task = progress.add_task("", total=n_bytes or None, documents=0)
         yield lambda done, documents: progress.update(task, completed=done, documents=documents)
-
-
-META, BITS = "meta.json", "val.bits"
-FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "idx")))
-THREADS = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,8 @@ def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset |
     sums = dict(line.split("  ")[::-1] for line in read_text(folder / SUMS).splitlines())
     if corpus.document_end is None:
         starts = []
-    else:  # The index follows from the tokens. It counts as that of one document, as in older runs.
+    else:
+        # The index follows from the tokens; older runs have the checksum of one document's index.
         sums |= {f"{split}.idx": hashlib.sha256(bytes(8)).hexdigest() for split in SPLITS}
     lines = [f"{digest}  {name}" for name, digest in sums.items() if name != META]
     sha256 = hashlib.sha256("\n".join(lines).encode()).hexdigest()

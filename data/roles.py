@@ -1,4 +1,5 @@
-"""What the tokens of a tale are, and what a model can know of each at most."""
+"""What the tokens of a tale are: which repeat earlier words, what they say, and what a model can
+know of each at most."""
 
 from __future__ import annotations
 
@@ -15,6 +16,18 @@ from data.corpus import Corpus
 from data.floor import token_bits
 from data.tales import Mention, Tales, tales_rules
 from data.tokenizer import Tokenizer
+
+ROLES = (
+    "names again",
+    "objects again",
+    "song",
+    "first choices",
+    "sentence forms",
+    "spelling within a word",
+)
+AGAIN, OBJECTS, SONG, FIRST, FORMS, SPELLING = range(len(ROLES))
+# The next tale begins with some letter. Before one, GPT-2 cuts an empty line into two tokens.
+NEXT = "A"
 
 
 class TaleTexts(NamedTuple):
@@ -94,19 +107,6 @@ def copy_targets(
             targets[first - 1] |= earlier[name]
         earlier[name] = earlier.get(name, False) | spells
     return np.tril(targets)
-
-
-ROLES = (
-    "names again",
-    "objects again",
-    "song",
-    "first choices",
-    "sentence forms",
-    "spelling within a word",
-)
-AGAIN, OBJECTS, SONG, FIRST, FORMS, SPELLING = range(len(ROLES))
-# The next tale begins with some letter. Before one, GPT-2 cuts an empty line into two tokens.
-NEXT = "A"
 
 
 class TaleRoles(NamedTuple):

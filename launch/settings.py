@@ -1,5 +1,5 @@
-"""The settings of a run: of a new one, of one that starts from another, or of one that is
-continued."""
+"""The settings of a run: of a new one; of one that starts from another, whose model and tokenizer
+it takes; or of one that is continued."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
 MOVABLE = ("data.path", "data.url", "data.cache_dir")
 PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
+# What may change: the weights depend on none, apart from learned positions, which can be cut.
+FREE = ("dropout", "attention_dropout", "context_length")
+
 
 class Settings(NamedTuple):
     """The settings of a run, as plain values and as checked dataclasses."""
 
-    composed: Values  # as the command line and the files give them
+    composed: Values  # as the command line and the files give them, with an absolute data.path
     values: Values  # what is stored: as given, with null for sizes that follow from others
     config: TrainConfig
     resumed: Run | None = None  # the run to continue; None: a new one
@@ -246,10 +249,6 @@ def _absolute(path: str) -> str:
     except UnicodeEncodeError:  # a folder whose name is not UTF-8 cannot be stored
         return path
     return str(absolute)
-
-
-# What may change: the weights depend on none, apart from learned positions, which can be cut.
-FREE = ("dropout", "attention_dropout", "context_length")
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         if settings.resumed:
             run.check_in_place()
             run.check_tokens(dataset.sha256, "resume")
-    if ranks.is_main:
+    if ranks.is_main:  # whose own lock holds now, of a new run, too
         run.start_log()
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))

@@ -20,8 +20,6 @@ from common.errors import UserError, print, printable
 from common.signals import FirstSignal
 from launch.mistakes import one_line_errors
 from launch.quoting import if_sweep
-from store.comparison import compare, group, notes, summary_lines, target_loss
-from store.results import read_finished
 
 SETTINGS = "multirun.yaml"
 MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems take 255 in all
@@ -46,24 +44,27 @@ class Sweep(Callback):
         with one_line_errors():
             if config.hydra.job.config_name != "train" or "LOCAL_RANK" in os.environ:
                 raise UserError("-m: only train.py can sweep, without torchrun")
+            interrupt_on_signals()
             params = config.hydra.sweeper.get("params") or {}
             swept = [f"{name}={values}" for name, values in params.items()]
-            left_out = [*not_in_names([*swept, *if_sweep])]
-        interrupt_on_signals()
-        overrides = config.hydra.overrides
-        with read_write(overrides), open_dict(overrides):
-            overrides.task = if_sweep
-            overrides.hydra.append(
-                f"hydra.job.config.override_dirname.exclude_keys=[{','.join(left_out)}]"
-            )
-        folder = Path(config.hydra.sweep.dir)
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        with one_line_errors():
+            left_out = ",".join(not_in_names([*swept, *if_sweep]))
+            overrides = config.hydra.overrides
+            with read_write(overrides), open_dict(overrides):
+                overrides.task = if_sweep
+                overrides.hydra.append(
+                    f"hydra.job.config.override_dirname.exclude_keys=[{left_out}]"
+                )
+            folder = Path(config.hydra.sweep.dir)
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
             file, before = folder / SETTINGS, set() if missing else {*folder.iterdir()}
             settings = file.read_bytes() if file in before else None
-        Sweep.begun = Begun(folder, missing, before, settings)
+            Sweep.begun = Begun(folder, missing, before, settings)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        # Every script imports this file: Hydra makes the callback.
+        from store.comparison import compare, group, notes, summary_lines, target_loss
+        from store.results import read_finished
+
         folder = Path(config.hydra.sweep.dir)
         if any(folder.rglob("summary.json")):
             rows = read_finished([folder])

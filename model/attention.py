@@ -1,7 +1,8 @@
 """Causal self-attention: the mask, the formula step by step, and the module that uses it.
 
 Promises: `fused_attention` and `explicit_attention` compute the same context to float tolerance;
-the explicit one also returns every intermediate tensor.
+the explicit one also returns every intermediate tensor. A `KVCache` allocates the memory for one
+whole window at the start, and appending copies only what is new.
 
 Axes in the shapes: `batch` sequences; `query` and `key` count the tokens that attend and the tokens
 that are attended to (equal, unless earlier keys were cached); `head` query heads and `kv_head` key

@@ -1,7 +1,8 @@
 """The whole model: tokens in, logits over the next token out.
 
 Promises: causal (a logit depends on no later token); the initial weights depend only on torch's
-random state and the config. Knows nothing of text, of training or of sampling.
+random state and the config; a norm acts on the input of a branch, never on the stream itself.
+Knows nothing of text, of training or of sampling.
 """
 
 from __future__ import annotations

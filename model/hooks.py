@@ -1,4 +1,10 @@
-"""Seeing and changing what a model computes: recording, ablating, editing and patching."""
+"""Seeing and changing what a model computes: attention is recorded, and parts are switched off
+(`ablate`), given other values (`patch`) or changed by a function (`edit`).
+
+Promises: inside `record_attention` the model computes the same context, by the explicit formula.
+Afterwards a model is as it was before, also after an exception. Recordings and edits can be opened
+and closed in any order; of several edits of one part, that opened last is applied last.
+"""
 
 from __future__ import annotations
 

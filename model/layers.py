@@ -1,4 +1,10 @@
-"""What blocks are built of: norms, positions, MLPs and dropout, and the tables of their choices."""
+"""What blocks are built of: norms, positions, MLPs and dropout, and the tables of their choices.
+
+Promises: every position is called as `position(x, start)`, where the first token of `x` is at
+position `start` of the window (not 0 when earlier tokens are cached), and keeps the shape of `x`.
+Dropout has the distribution of PyTorch's. On CPUs it draws other elements than PyTorch does, and
+rounds the probability to a multiple of 1/65536.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,8 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from model.config import ModelConfig
+
+LEVELS = 1 << 16  # of a random 16-bit integer
 
 
 class RMSNorm(nn.RMSNorm):
@@ -109,8 +117,6 @@ class Position(NamedTuple):
 
 
 POSITIONS = {"learned": Position(_learned, _none), "rotary": Position(_none, _rotary)}
-
-LEVELS = 1 << 16  # of a random 16-bit integer
 
 
 class Dropout(nn.Dropout):

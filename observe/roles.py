@@ -27,6 +27,17 @@ from data.roles import ROLES, tale_roles
 from model import GPT, eval_mode
 from observe.context import RunContext
 
+# How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
+# takes about as long as this many products of a weight with a token.
+MIN_TEXTS, MAX_TEXTS, PRODUCTS = 4, 16, 10**9
+ROWS = 8  # that are read together: the logits of a large vocabulary take much memory
+POSITIONS = {
+    "0 to 15": (0, 16),
+    "16 to 63": (16, 64),
+    "64 to 255": (64, 256),
+    "256 on": (256, 10**9),
+}
+
 
 class Measured:
     """The sample and the losses of the model of a run.
@@ -59,18 +70,6 @@ class Measured:
     @cached_property
     def scored_texts(self) -> ScoredTexts:
         return scored_texts(self.context)
-
-
-# How many tales, or as many windows of another corpus: fewer of a larger model, so that one look
-# takes about as long as this many products of a weight with a token.
-MIN_TEXTS, MAX_TEXTS, PRODUCTS = 4, 16, 10**9
-ROWS = 8  # that are read together: the logits of a large vocabulary take much memory
-POSITIONS = {
-    "0 to 15": (0, 16),
-    "16 to 63": (16, 64),
-    "64 to 255": (64, 256),
-    "256 on": (256, 10**9),
-}
 
 
 class ScoredTexts(NamedTuple):

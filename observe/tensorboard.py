@@ -28,11 +28,12 @@ from common.settings import flat
 from observe.context import RunContext
 from observe.figures import token_label
 from observe.roles import Measured
+from store.run import Summary
 from tensorboard_attention.records import read_event, record_end
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
-    from store.run import Summary
+    from training.trainer import Trainer
 
 # Beginnings of names of what is trained and how; no paths, and nothing of what is saved, measured
 # or shown.
@@ -43,41 +44,6 @@ TRAINED = (
 )
 # Shown of every run, after what the command line sets. More columns would hide the result.
 ALWAYS = ("data.name", "seed")
-
-
-def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
-    """Settings by their full names: those that the command line sets, and those that are shown of
-    every run. Derived sizes of the model are in the place of nulls."""
-    settings = flat({**asdict(context.config), "model": asdict(context.model.config)})
-    names = [
-        name
-        for beginning in (*sorted(context.varied), *ALWAYS)
-        for name in settings
-        if name.startswith(beginning) and name.startswith(TRAINED)
-    ]
-    return {name: _value(settings[name]) for name in names if settings[name] is not None}
-
-
-def result(summary: Summary) -> dict[str, float]:
-    """The metrics of a finished run by tag."""
-    found = {
-        "result/bpb": summary.val_bpb,
-        "result/seconds": summary.seconds,
-    }
-    if summary.floor_bpb:
-        found["result/percent_above_floor"] = 100 * (summary.val_bpb / summary.floor_bpb - 1)
-    return found
-
-
-def _value(setting: object) -> int | float | str:
-    """A number or a text: TensorBoard's writer has no booleans."""
-    if isinstance(setting, int | float) and not isinstance(setting, bool):
-        return setting
-    return setting if isinstance(setting, str) else json.dumps(setting)
-
-
-if TYPE_CHECKING:
-    from training.trainer import Trainer
 
 WIDTH = 100  # characters of a line of text
 MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
@@ -172,6 +138,37 @@ class TensorBoard(Callback):
         """What a killed session wrote at the step at which this one begins is not hidden, and comes
         again, if it is an evaluation or a result that was not recorded."""
         return written_tags(self.context.folder, self.context.first_step)
+
+
+def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
+    """Settings by their full names: those that the command line sets, and those that are shown of
+    every run. Derived sizes of the model are in the place of nulls."""
+    settings = flat({**asdict(context.config), "model": asdict(context.model.config)})
+    names = [
+        name
+        for beginning in (*sorted(context.varied), *ALWAYS)
+        for name in settings
+        if name.startswith(beginning) and name.startswith(TRAINED)
+    ]
+    return {name: _value(settings[name]) for name in names if settings[name] is not None}
+
+
+def result(summary: Summary) -> dict[str, float]:
+    """The metrics of a finished run by tag."""
+    found = {
+        "result/bpb": summary.val_bpb,
+        "result/seconds": summary.seconds,
+    }
+    if summary.floor_bpb:
+        found["result/percent_above_floor"] = 100 * (summary.val_bpb / summary.floor_bpb - 1)
+    return found
+
+
+def _value(setting: object) -> int | float | str:
+    """A number or a text: TensorBoard's writer has no booleans."""
+    if isinstance(setting, int | float) and not isinstance(setting, bool):
+        return setting
+    return setting if isinstance(setting, str) else json.dumps(setting)
 
 
 def step_scalars(metrics: StepMetrics) -> dict[str, float]:

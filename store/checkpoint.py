@@ -37,6 +37,13 @@ from store.weights import MODEL, OPTIMIZER, write_tensors
 STATE = "state.json"
 SUMS = "sha256"  # by the names of the files; that of state.json is of the rest of its content
 
+NAMES = ("best", "last")
+FILES = (MODEL, OPTIMIZER)
+BEST = "best.json"
+STEP = re.compile(r"step-([0-9]{6,15})")
+
+TensorFiles = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by their file
+
 
 @dataclass
 class TrainState:
@@ -107,14 +114,6 @@ def load_state(checkpoint: Path) -> TrainState:
 def _digest(content: Mapping[str, Any], sums: Mapping[str, str]) -> str:
     """The SHA-256 of all that state.json contains but this."""
     return hashlib.sha256(json.dumps([content, sums], sort_keys=True).encode()).hexdigest()
-
-
-NAMES = ("best", "last")
-FILES = (MODEL, OPTIMIZER)
-BEST = "best.json"
-STEP = re.compile(r"step-([0-9]{6,15})")
-
-TensorFiles = Mapping[str, Mapping[str, Tensor]]  # tensors by their names, by their file
 
 
 class Checkpoints:

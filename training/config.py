@@ -1,4 +1,4 @@
-"""The settings of the training loop."""
+"""The settings of the training loop, and what a run with them is trained and validated on."""
 
 from __future__ import annotations
 
