@@ -20,7 +20,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,15 +27,13 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
-import numpy as np
-from jaxtyping import UInt
-
 from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.corpora import load_dataset
 from data.corpus import Corpus
+from data.encoding import Dataset
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from launch.cli import run_script
@@ -47,13 +44,15 @@ from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
-from observe.evidence import measure_evidence, validation_windows, write_evidence
+from observe.heads import N_TOKENS, Documents, HeadNames, spell
+from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
-from store.results import open_log
+from store.results import head_names, open_log
 from store.run import is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
 from tensorboard_attention.evidence import NAME
+from tensorboard_attention.scores import Heads
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
@@ -137,20 +136,25 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     check_tokenizer(tokenizer)
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
+    corpus, dataset = load_text(opened, config.cache_dir)
     packed: dict[int, str] = {}
+    names: dict[int, Any] = {}
     for step, model in models:
         check_size(model.n_parameters, len(packed) + 1, weights)
         packed[step] = pack(values_of(model), weights)
-    corpus, tokens = load_text(opened, config.cache_dir)
+        if known := head_names(opened.run, step):
+            names[step] = known
+        elif dataset:
+            spelled = spell(tokenizer, model.vocab_size)
+            documents = Documents(model, dataset, N_TOKENS)
+            names[step] = HeadNames(model, spelled, documents).measure().names
+    tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
         "name": name_of(opened, config),
         "about": about(opened),
         **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
-    evidence = None
-    with suppress(UserError):  # the run may have none
-        evidence = opened.evidence()
-    data = describe(opened.model, [*packed], weights, tokenizer, run, evidence)
+    data = describe(opened.model, [*packed], weights, tokenizer, run, names)
     try:
         with new_file(file) as temporary:
             text = live_page(data, [*packed.values()], run["name"], run["about"])
@@ -168,17 +172,18 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     data = corpus_of(opened.run)
     if data is None:
         raise UserError("evidence: the run has no text of its own to measure on; leave it out")
-    _, dataset = load_dataset(data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False)
+    corpus, dataset = load_dataset(
+        data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False
+    )
     opened.run.check_tokens(dataset.sha256, "run")
     try:
-        windows = validation_windows(opened.model, dataset)
-        found = measure_evidence(opened.model, opened.tokenizer, windows, opened.step)
+        found = measure_evidence(opened.model, corpus, dataset, opened.step)
         write_evidence(opened.run.path, found)
     except ValueError as error:  # also of weights that are not finite
         raise UserError(f"evidence: {error}; leave it out") from error
     for name, head in found["heads"].items():
-        print(printable(f"{name}  {head['role'][0]:24} {head['says']}"))
-    print(f"Wrote {opened.run.path / NAME}, over {found['n_tokens']:,} tokens")
+        print(printable(f"{name}  {head['says']}; need {head['need'][0]:.4f} nats per token"))
+    print(f"Wrote {opened.run.path / NAME}, over {found['where']}")
 
 
 def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
@@ -194,10 +199,8 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
         yield checkpoint.step, checkpoint.model
 
 
-def load_text(
-    opened: OpenRun, cache_dir: str
-) -> tuple[Corpus, UInt[np.ndarray, " token"]] | tuple[None, None]:
-    """The text of the run, and the tokens of its validation split; None, with a note on standard
+def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple[None, None]:
+    """The text of the run, and its tokens; None, with a note on standard
     error, if it is not at hand, or no longer the one that the run was trained on."""
     data = corpus_of(opened.run)
     if data is None:
@@ -207,7 +210,7 @@ def load_text(
             data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
         )
         opened.run.check_tokens(dataset.sha256, "run")
-        return corpus, dataset.val
+        return corpus, dataset
     except UserError as error:
         print(f"note: the page begins with a tale: {error}", file=sys.stderr)
         return None, None
@@ -230,9 +233,10 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     entries = []
     for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
         probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag)
-        wires = wiring_matrices(checkpoint.model, probe.tokens[0])
-        maps = probe.log(checkpoint.step, wiring=wires)
-        shown = encode(maps, probe.spelled, wiring=wires)
+        wires, names = wiring_matrices(checkpoint.model, probe.tokens[0]), checkpoint.head_names()
+        known = Heads({}, {}, names) if names else None
+        maps = probe.log(checkpoint.step, known, wiring=wires)
+        shown = encode(maps, probe.spelled, wiring=wires, names=names)
         entries.append((tag, checkpoint.step, shown))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)

@@ -95,10 +95,11 @@ def write(writer: Writer, config: SampleConfig, source: str = "") -> None:
 def legend(opened: OpenRun, head: str) -> str:
     """What the head does, if that was measured, and what the colours mean."""
     colours = "the bluer a token, the more of its attention went there before the bold one came"
-    with suppress(UserError, KeyError):
-        role, says = (opened.evidence()["heads"][head][name] for name in ("role", "says"))
-        return printable(f"{head} ({role[0]}): {says}") + f"\n{head}: {colours}"
-    return f"{head}: {colours}"
+    names = opened.head_names()
+    if names is None:
+        return f"{head}: {colours}"
+    layer, number = numbers_of(head)
+    return printable(f"{head}: {names[layer][number].headline}") + f"\n{head}: {colours}"
 
 
 def check_head(name: str, model: ModelConfig) -> None:

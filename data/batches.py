@@ -139,6 +139,11 @@ class EvalBatches:
         return read[:, :-1], read[:, 1:].where(counts[:, 1:], UNSCORED)
 
     @property
+    def begins(self) -> Int64[np.ndarray, " window"]:
+        """Of each window, in the order of iteration, which of the tokens its first target is."""
+        return self._spans[:, 0]
+
+    @property
     def n_targets(self) -> int:
         """The number of tokens that are scored."""
         return int((self._spans[:, 2] - self._spans[:, 1]).sum())

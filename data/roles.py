@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64, UInt
 
 from data.batches import UNSCORED
 from data.corpus import Corpus
@@ -28,85 +28,6 @@ ROLES = (
 AGAIN, OBJECTS, SONG, FIRST, FORMS, SPELLING = range(len(ROLES))
 # The next tale begins with some letter. Before one, GPT-2 cuts an empty line into two tokens.
 NEXT = "A"
-
-
-class TaleTexts(NamedTuple):
-    """Tales as rows of tokens, padded with token 0, which no earlier token attends to in a causal
-    map.
-
-    copies: the `copy_targets` of each, songs aside.
-    songs: the tokens of its song, from its first word to its last.
-    recalled: those of them whose next token spells a word that the song had before.
-    """
-
-    tokens: Int64[np.ndarray, "text token"]
-    copies: Bool[np.ndarray, "text token token"]
-    songs: Bool[np.ndarray, "text token"]
-    recalled: Bool[np.ndarray, "text token"]
-
-
-def tale_texts(
-    corpus: Corpus | None, tokenizer: Tokenizer, n_texts: int, max_tokens: int
-) -> TaleTexts | None:
-    """The first validation tales, cut after `max_tokens`; None for any other corpus."""
-    if not isinstance(corpus, Tales):
-        return None
-    mark = corpus.document_end
-    tales = list(islice(corpus.tales("val"), n_texts))
-    rows = [tokenizer.encode(mark + tale.text)[:max_tokens] for tale in tales]
-    longest = max(map(len, rows))
-    texts = TaleTexts(
-        np.zeros((len(rows), longest), dtype=np.int64),
-        np.zeros((len(rows), longest, longest), dtype=bool),
-        np.zeros((len(rows), longest), dtype=bool),
-        np.zeros((len(rows), longest), dtype=bool),
-    )
-    for row, (tale, tokens) in enumerate(zip(tales, rows, strict=True)):
-        n = len(tokens)
-        lengths = [len(tokenizer.decode_bytes([token])) for token in tokens]
-        sung: list[Mention] = []
-        others: list[Mention] = []
-        for name, start, end in tale.mentions:
-            mentions = sung if name.startswith("sung.") else others
-            mentions.append(Mention(name, len(mark) + start, len(mark) + end))
-        texts.tokens[row, :n] = tokens
-        texts.copies[row, :n, :n] = copy_targets(lengths, others)
-        ends = np.cumsum(lengths)
-        known: set[str] = set()
-        for name, start, end in sung:
-            spells = (ends > start) & (ends - lengths < end)
-            texts.songs[row, :n] |= (ends > sung[0].start) & (ends <= end)
-            if name in known:
-                texts.recalled[row, : n - 1] |= spells[1:]
-            known.add(name)
-    return texts._replace(recalled=texts.recalled & texts.songs)
-
-
-def copy_targets(
-    lengths: Sequence[int], mentions: Sequence[tuple[str, int, int]]
-) -> Bool[np.ndarray, "token token"]:
-    """Where a head that copies attends to in a text: rows are queries, columns keys.
-
-    lengths: the bytes of every token.
-    mentions: (name, first byte, last byte + 1) of every word, in order; later mentions of a name
-        repeat its earlier ones.
-
-    A row is marked if the next token begins a word that was mentioned before; the marked columns
-    are the tokens that spell the earlier mentions.
-    """
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    targets = np.zeros((len(lengths), len(lengths)), dtype=bool)
-    earlier: dict[str, np.ndarray] = {}
-    for name, start, end in mentions:
-        spells = (starts < end) & (ends > start)
-        if not spells.any():
-            break  # the text was cut before this mention
-        first = int(spells.argmax())
-        if name in earlier and first > 0:
-            targets[first - 1] |= earlier[name]
-        earlier[name] = earlier.get(name, False) | spells
-    return np.tril(targets)
 
 
 class TaleRoles(NamedTuple):
@@ -154,6 +75,29 @@ def tale_roles(
         floor[:, 1 : longest + 1],
         roles[:, 1 : longest + 1],
     )
+
+
+def document_roles(
+    corpus: Corpus | None,
+    tokenizer: Tokenizer,
+    tokens: UInt[np.ndarray, " token"],
+    starts: Int64[np.ndarray, " document"] | None,
+) -> Int64[np.ndarray, " token"] | None:
+    """The role of every token of the first validation tales, UNSCORED before the first of them.
+
+    tokens: whole documents, which begin at `starts`. None unless they are tales, each of tokens that
+        spell it and nothing else.
+    """
+    if not isinstance(corpus, Tales) or starts is None:
+        return None
+    roles = np.full(len(tokens), UNSCORED)
+    ends = np.append(starts[1:], len(tokens))
+    for tale, start, end in zip(corpus.tales("val"), starts, ends, strict=False):
+        text, lengths = tale.text + corpus.document_end, tokenizer.token_bytes[tokens[start:end]]
+        if lengths.sum() != len(text):
+            return None
+        roles[start:end] = token_roles(text, lengths, tale.mentions)
+    return roles
 
 
 def token_roles(

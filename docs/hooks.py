@@ -85,9 +85,9 @@ def settings() -> str:
 
 def scores() -> str:
     """The table of head scores."""
-    from tensorboard_attention.scores import SCORES
+    from tensorboard_attention.scores import MEANINGS
 
-    rows = [f"| `{score.name}` | {score.meaning} |" for score in SCORES]
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
     return "\n".join(["| score | meaning |", "|---|---|", *rows])
 
 

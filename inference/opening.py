@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -22,10 +22,13 @@ from inference.generation import SamplingConfig
 from inference.writer import Writer
 from model import GPT, ModelConfig, record_attention
 from store.checkpoint import load_state
-from store.results import evidence_of
+from store.results import evidence_of, head_names
 from store.run import Run
 from store.settings import read_settings
 from store.weights import load_model
+
+if TYPE_CHECKING:
+    from tensorboard_attention.naming import HeadName
 
 Config = TypeVar("Config")
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
@@ -106,6 +109,11 @@ class OpenRun:
         """What every head and neuron does over a part of the validation split: evidence.json,
         which observe/evidence.py describes. Raises UserError if the run has none."""
         return evidence_of(self.run)
+
+    def head_names(self) -> list[list[HeadName]] | None:
+        """What each head is called, by layer and head: the same in every view. None if it was not
+        measured at the step of the checkpoint."""
+        return head_names(self.run, self.step)
 
     def sample(
         self,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
 
-from common.errors import UserError, printable
+from common.errors import printable
 from common.files import real_path
 from inference.opening import OpenRun
 from live.models import values_of
@@ -47,7 +46,7 @@ def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
         model.hidden(tokens[None])
     spelled = [tokenizer.decode_bytes([token]) for token in tokens.tolist()]
     wires = wiring_matrices(model, tokens)
-    return show(maps, spelled, title=_name(opened), wiring=wires)
+    return show(maps, spelled, title=_name(opened), wiring=wires, names=opened.head_names())
 
 
 def _live_page(opened: OpenRun, text: str) -> Viewer:
@@ -62,10 +61,8 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
         "prompt": text,
         "examples": {},
     }
-    evidence = None
-    with suppress(UserError):  # the run may have none
-        evidence = opened.evidence()
-    data = describe(model, [opened.step], WEIGHTS, tokenizer, run, evidence)
+    names = {opened.step: known} if (known := opened.head_names()) else {}
+    data = describe(model, [opened.step], WEIGHTS, tokenizer, run, names)
     packed = [pack(values_of(model), WEIGHTS)]
     return Viewer(live_page(data, packed, run["name"], run["about"]))
 

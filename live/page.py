@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, pluralize
 from live.pack import check_size
-from live.patterns import pattern_table
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
-from tensorboard_attention.header import fits
 
 if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
     from data.tokenizer import Tokenizer
     from model import GPT, ModelConfig
+    from tensorboard_attention.naming import HeadName
+
+    Names = Sequence[Sequence[HeadName]]  # by layer and head
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
@@ -34,7 +35,7 @@ WORKER = (
 TAB_ALONE = ("app.js", "compare.js", "wiring.js", "points.js", "neurons.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
-    *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
+    *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
     *("circuit", "activity", "reasons", "second", "sweep", "streams", "patches", "understanding"),
     *("foot", "tour", "layout", "author", "app"),
@@ -53,13 +54,13 @@ def describe(
     weights: str,
     tokenizer: Tokenizer,
     run: dict[str, Any],
-    evidence: Any = None,
+    names: Mapping[int, Names] | None = None,
 ) -> dict[str, Any]:
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
     run: its name, what `about_run` says of it, and what `page_texts` returns.
-    evidence: what `OpenRun.evidence` returns; None if the run has none.
+    names: by step, what heads are called, as far as it is known.
     """
     return {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
@@ -70,23 +71,8 @@ def describe(
         ],
         "tokenizer": tokenizer_data(tokenizer),
         "run": run,
-        "evidence": named_heads(evidence),
+        "names": {str(step): named for step, named in (names or {}).items()},
     }
-
-
-def named_heads(evidence: Any) -> dict[str, Any] | None:
-    """What evidence.json says of heads, without passages; None if it is not that."""
-    try:
-        heads = {
-            name: {"role": head["role"], "says": head["says"], "passages": []}
-            for name, head in evidence["heads"].items()
-        }
-        counts = {name: evidence[name] for name in ("step", "n_tokens")}
-    except (AttributeError, LookupError, TypeError):
-        return None
-    kinds = {"role": (str, str), "says": str}
-    fit = all(fits(head[key], kind) for head in heads.values() for key, kind in kinds.items())
-    return {**counts, "heads": heads} if fit and fits([*counts.values()], [int]) else None
 
 
 def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:
@@ -108,7 +94,7 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     """What `describe` returns, with the tables of the page that are the same for all models."""
     classes = character_classes(data["tokenizer"]["pattern"])
     tokenizer = {**data["tokenizer"], "classes": classes}
-    return {**data, "tokenizer": tokenizer, "patterns": pattern_table()}
+    return {**data, "tokenizer": tokenizer}
 
 
 def check_model(config: ModelConfig) -> None:

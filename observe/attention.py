@@ -8,7 +8,7 @@ the same at every step, so that steps can be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,11 @@ from data.tokenizer import Tokenizer
 from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
-from observe.heads import HeadScores, maps_of
+from observe.heads import N_TOKENS, Documents, HeadNames, maps_of, spell
+from observe.need import need
 from tensorboard_attention import add_attention
+from tensorboard_attention.naming import HeadName
+from tensorboard_attention.scores import NEED, THIS_TEXT, Heads
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 Maps = Float[Tensor, "1 head query key"]
 
 AUTO = "auto"
-PLACES = (0.1, 0.3, 1)  # in the whole run, of images, and with auto of importance
+PLACES = (0.1, 0.3, 1)  # in the whole run: of images, and but for the end, of need
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 32
 # Without a given probe: how short a document may be, and how much of the validation split is
@@ -48,8 +51,7 @@ class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never), and at the
     first and the last step. None is `default_probe`.
 
-    With auto, maps are logged often in the first 200 steps, in which heads form, and the importance
-    of heads, which takes most of the time, is measured at the PLACES of the run alone.
+    With auto, maps are logged often in the first 200 steps, in which heads form.
     """
 
     every: str
@@ -75,10 +77,6 @@ class AttentionConfig:
         is_regular = step % (20 if step <= 200 else later) == 0
         return step == 10 or is_regular or has_images(step, last)
 
-    def has_importance(self, step: int, last: int) -> bool:
-        """Whether the maps that are logged after `step` steps come with the importance of heads."""
-        return self.every != AUTO or has_images(step, last)
-
 
 def has_images(step: int, last: int) -> bool:
     """Whether the maps that are logged after `step` steps of a run of `last` steps are images,
@@ -87,16 +85,18 @@ def has_images(step: int, last: int) -> bool:
 
 
 class AttentionMaps(Callback):
-    """Logs the maps and scores of the probe at regular steps and at the last step.
-
-    The scores are those of `HeadScores`, measured on texts that suit them.
-    """
+    """Logs the maps of the probe, and what heads do over documents, at regular steps and at the
+    last step. The need for heads, which takes more time, is measured at PLACES of the run; at the
+    end, it is part of the evidence."""
 
     def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
-        self.config = config
+        self.config, self.model = config, context.model
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
-        self.scores = HeadScores(context)
+        documents = Documents(context.model, context.dataset, N_TOKENS)
+        spelled = spell(tokenizer, context.model.vocab_size)
+        self.heads = HeadNames(context.model, spelled, documents)
+        self.named: tuple[int, list[list[HeadName]]] | None = None  # the last step, and its names
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
@@ -104,13 +104,16 @@ class AttentionMaps(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
-        if self.config.has_maps(step, last):
-            scores = self.scores.measure(self.config.has_importance(step, last))
-            measured, wiring = self.scores.measured, self.scores.wiring()
-            counts = self.scores.counts
-            maps = self.probe.log(step, scores, measured, wiring, counts)
-            if has_images(step, last):
-                self.probe.draw(maps, step)
+        if not self.config.has_maps(step, last):
+            return
+        heads, documents = self.heads.measure(), self.heads.documents
+        if has_images(step, last) and step != last:
+            heads.scores[NEED] = list(need(self.model, documents))
+            heads.counts[NEED] = documents.n_tokens
+        self.named = step, heads.names
+        maps = self.probe.log(step, heads, documents.where, self.heads.wiring())
+        if has_images(step, last):
+            self.probe.draw(maps, step)
 
 
 def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
@@ -156,34 +159,34 @@ class Probe:
     def log(
         self,
         step: int,
-        scores: Mapping[str, np.ndarray] | None = None,
-        measured: Mapping[str, str] | None = None,
+        heads: Heads | None = None,
+        where: str = THIS_TEXT,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
-        counts: Mapping[str, int] | None = None,
     ) -> list[Maps]:
         """Log the current maps; return them.
 
-        scores: by name, (layer, head), to show instead of those of this text.
-        measured: by name, the text on which these scores, and the wiring, were measured.
+        heads: what heads do, to show instead of what they do on this text. where: the text on which
+            it, and the wiring, were measured.
         wiring: to show instead of that in this text.
-        counts: by name, over how many queries these scores are means.
         """
         maps = maps_of(self.model, self.tokens)
-        given = {name: list(values) for name, values in (scores or {}).items()}
-        shown = {*given, "wiring"}
-        where = {name: text for name, text in (measured or {}).items() if name in shown}
+        given = Heads({}, {}, []) if heads is None else heads
+        measured = dict.fromkeys(given.scores, where)
         if wiring is None:  # this run has no text in which heads copy
             wiring = wiring_matrices(self.model, self.tokens[0])
+        elif given.scores:
+            measured["wiring"] = where
         add_attention(
             self.writer,
             self.tag,
             maps,
             self.spelled,
             step,
-            given,
-            measured=where,
+            given.scores,
+            measured=measured,
             wiring=wiring,
-            counts={name: count for name, count in (counts or {}).items() if name in given},
+            counts=given.counts,
+            names=given.names or None,
         )
         return maps
 

@@ -53,10 +53,10 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         first_step = context.first_step
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
         if config.attention.is_on:
-            yield AttentionMaps(config.attention, context, writer)
+            yield (maps := AttentionMaps(config.attention, context, writer))
             yield EvidenceFile(context)
             if context.has_page and config.live:
-                yield LiveWeights(context)
+                yield LiveWeights(context, maps)
         yield LossesFile(context, measured)
         if config.histograms.every:
             yield Histograms(config.histograms.every, context.model, writer)

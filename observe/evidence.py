@@ -1,22 +1,23 @@
-"""What every head and neuron does over a part of the validation split: evidence.json, from the end
-of a run.
+"""What every head and neuron does over documents of the validation split: evidence.json, from the
+end of a run.
 
-A head is judged over many texts and not over one: how much of its attention each pattern explains,
-and the passages in which the model needs it most. The role that these give a head is the one that
-every view shows. "Without a head" means with its output, at every token, replaced by its mean over
-all tokens that are scored.
+A head is judged over many texts and not over one: what it attends to (observe/heads.py), for which
+tokens the model needs it, and the passages in which it needs it most. "Without a head" means with
+its output, at every token, replaced by its mean over all tokens that are scored.
 
 step       completed steps of the model
 n_tokens   how many tokens were scored
+where      the documents, in words
 windows    what was read: for each window, the number of its tokens in `ids`
 ids        the windows one after another, as places in `spelled`. An "at" is a place in `ids`.
 spelled    what tokens spell
 heads      by name, such as "L1H3":
-    role      a label, such as "induction 87%", and the score in it, or ""
-    says      the sentence behind the label
-    patterns  by score: [share of attention, how often it is more than half, the share where the
-              model needs the head, queries that count]. Only queries that can show the pattern
-              count, of those that need the head by how much their loss rises.
+    role      its name with a percentage, such as "nearby 87%", and the name of the pattern
+    says      the headline: special and usual
+    details   how it was measured
+    interest  from 0 to 1: how much the name says
+    need      the rise of the loss without the head in nats per token, and in each half
+    kinds     by kind of target: its part of the need, and in each half; they add up to the need
     passages  where the loss of a token rises most without the head, one in a window: [at, rise in
               nats, [[place of a token that the head attended to, weight], ...]]
 neurons    of each layer:
@@ -42,18 +43,16 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from common.files import replace_text
-from data.batches import UNSCORED, EvalBatches
-from data.tokenizer import Tokenizer
-from data.tokens import Dataset
+from data.batches import UNSCORED
+from data.corpus import Corpus
+from data.encoding import Dataset
 from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
 from model.hooks import Part
 from observe.context import RunContext
-from observe.importance import token_losses
+from observe.heads import Documents, HeadNames, Window, spell
+from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
-from tensorboard_attention.scores import RULES, Marks, Rule, are_words
-from tensorboard_attention.sentences import UNKNOWN, choose, claim, label
-from tensorboard_attention.tokens import token_texts
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -65,70 +64,7 @@ Tokens = Int64[Tensor, "window query"]
 
 MIN_TOKENS, MAX_TOKENS = 512, 32_768
 SHARE_OF_RUN = 0.01  # of the products of a run that those of measuring may be
-# Windows that are read together, and how many numbers their maps and the residual streams without
-# each head may have: of a larger model, fewer windows are read together.
-ROWS, MAX_KEPT = 8, 2**29
-MIN_QUERIES = 30  # that need a head; a pattern that fewer show may be chance
-# The part of the need for a head that falls on tokens that can show the pattern it is named after.
-MIN_PART = 0.25
-MIN_RISE = 0.05  # nats over all targets: less may be rounding
-NEEDED = 0.3  # nats by which the loss of a token that needs a head rises without it
 N_PASSAGES, N_ATTENDED, N_TOKENS = 8, 3, 6
-OFTEN = 0.5  # of the attention of a query
-
-
-def is_punctuation(text: str) -> bool:
-    """Whether a token has other characters than letters, digits and white space, and none of the
-    first two."""
-    return bool(text.strip()) and not any(map(str.isalnum, text))
-
-
-def last_word(ids: np.ndarray, words: np.ndarray) -> Bool[np.ndarray, "query key"]:
-    """The nearest word before the query."""
-    places = np.arange(len(ids))
-    last = np.maximum.accumulate(np.where(words, places, -1))
-    before = np.append(-1, last[:-1])
-    return before[:, None] == places
-
-
-# Where the model needs a head, it copies any token, not only words as in RULES.
-COPY = RULES[0]._replace(
-    phrase="looks back at earlier mentions of what comes next",
-    marks=Marks(nearest=0, same=(1, 0)),
-    meaning="share of attention on earlier mentions of the next token, over the tokens whose next "
-    "token was mentioned before",
-    role="copies",
-    counted=" where what comes next was mentioned before",
-)
-# Patterns of which only many texts can say how much is chance.
-LAST_WORD = Rule(
-    "last word",
-    "looks at the last word before",
-    "last word",
-    ("looks at the last word", "look at the last word"),
-    0.6,
-    last_word,
-    "share of attention on the nearest word of three letters or more before the token",
-)
-PUNCTUATION = Rule(
-    "punctuation",
-    "looks at punctuation",
-    "punctuation",
-    ("looks at punctuation", "look at punctuation"),
-    0.35,
-    np.asarray,  # given the marks
-    "share of attention on punctuation",
-)
-ONE_TOKEN = Rule(
-    "one token",
-    "looks at one token wherever it is",
-    "one token",
-    ("looks at one token", "look at one token"),
-    0.25,
-    np.asarray,
-    "share of attention on the token that has most of it beyond that of even attention",
-)
-MARKED = (COPY, *RULES[1:], LAST_WORD, PUNCTUATION)
 
 
 @contextmanager
@@ -150,18 +86,39 @@ def record_neurons(model: GPT) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def measure_evidence(
-    model: GPT, tokenizer: Tokenizer, windows: EvalBatches, step: int, n_tokens: int = MAX_TOKENS
+    model: GPT, corpus: Corpus | None, dataset: Dataset, step: int, n_tokens: int = MAX_TOKENS
 ) -> dict[str, Any]:
-    """The content of evidence.json, from about `n_tokens` scored tokens of `windows`."""
-    texts = token_texts([tokenizer.decode_bytes([id]) for id in range(model.vocab_size)], None)
-    texts = [text or f"<{id}>" for id, text in enumerate(texts)]  # such as the end of a document
-    chosen = windows.part(n_tokens)
+    """The content of evidence.json, from about `n_tokens` scored tokens of the validation split.
+    Raises ValueError for a model that is too large to be read without each head."""
+    documents = Documents(model, dataset, n_tokens)
+    spelled = spell(dataset.tokenizer, model.vocab_size)
+    kinds, of_windows = target_kinds(corpus, dataset.tokenizer, spelled, documents)
     # In a pass of its own: the mean of a head is over all that is measured, not over a batch of it.
-    found = Evidence(model, texts, mean_outputs(model, chosen))
+    found = Evidence(model, spelled, mean_outputs(model, documents.batches), kinds)
+    windows = zip(documents.windows, of_windows, strict=True)
     with torch.no_grad(), eval_mode(model):
-        for inputs, targets in chosen:
-            found.add(inputs, targets)
-        return found.as_json(step)
+        for inputs, targets in documents.batches:
+            found.add(inputs, targets, [next(windows) for _ in inputs])
+    heads = HeadNames(model, spelled, documents).measure()
+    config = model.config
+    named = {f"L{i}H{j}": heads.names[i][j] for i, j in np.ndindex(config.n_layers, config.n_heads)}
+    return {
+        "step": step,
+        "n_tokens": found.n_tokens,
+        "where": documents.where,
+        **found.read(),
+        "heads": {
+            name: {
+                "role": [said.label, said.pattern],
+                "says": said.headline,
+                "details": said.details,
+                "interest": said.interest,
+                **found.head(index),
+            }
+            for index, (name, said) in enumerate(named.items())
+        },
+        "neurons": [found.neurons(layer) for layer in range(config.n_layers)],
+    }
 
 
 class Evidence:
@@ -169,84 +126,61 @@ class Evidence:
 
     Heads are counted over all layers. A query counts where its target is scored.
 
-    means: what replaces a head, as `mean_outputs` returns them.
+    means: what replaces a head, as `mean_outputs` returns them. kinds: of targets, their names.
     """
 
-    def __init__(self, model: GPT, texts: list[str], means: Mapping[Part, Tensor]) -> None:
-        config, vocab = model.config, model.vocab_size
-        self.model, self.texts, self.means = model, texts, means
-        self.words = are_words(texts)
-        self.punctuation = np.array([is_punctuation(text) for text in texts])
-        n_heads, n_rules = config.n_layers * config.n_heads, len(MARKED)
+    def __init__(
+        self, model: GPT, texts: list[str], means: Mapping[Part, Tensor], kinds: tuple[str, ...]
+    ) -> None:
+        config = model.config
+        self.model, self.texts, self.means, self.kinds = model, texts, means, kinds
+        n_heads = config.n_layers * config.n_heads
         self.n_tokens, self.n_read = 0, 0
         self.windows: list[list[int]] = []
-        # By rule: attention on the marked keys, and over how many queries.
-        self.shares, self.often = (np.zeros((n_heads, n_rules)) for _ in range(2))
-        self.queries = np.zeros(n_rules)
-        # Of queries that need a head, each counted as much as its loss rises without it: by rule,
-        # attention on the marked keys, that of even attention, the weights, and how many they are.
-        self.needed, self.even, self.weights, self.n_needed = np.zeros((4, n_heads, n_rules))
-        # By token: attention on it, that of even attention, and the rise of its own loss.
-        self.on_token, self.even_on_token, self.rise_of = np.zeros((3, n_heads, vocab))
+        # By half: tokens; and by head and kind of target, the rise of the loss without the head.
+        self.counts, self.rises = np.zeros(2), np.zeros((2, n_heads, len(kinds)))
         self.active = torch.zeros(config.n_layers, config.d_mlp)
         self.of_heads: list[list[list[Any]]] = []  # by window and head: a passage
         self.of_neurons: list[tuple[Tensor, Tensor]] = []  # by batch: outputs, and where they are
 
-    def add(self, inputs: Tokens, targets: Tokens) -> None:
-        """Read a batch of windows, as `EvalBatches` yields them."""
+    def add(
+        self,
+        inputs: Tokens,
+        targets: Tokens,
+        windows: list[tuple[Window, Int64[np.ndarray, " _query"]]],
+    ) -> None:
+        """Read a batch. windows: of its rows, and the kinds of their targets."""
         device = next(self.model.parameters()).device
         with record_attention(self.model) as maps, record_neurons(self.model) as (outputs, gates):
             self.model.hidden(inputs.to(device))
         without, intact = token_losses(self.model, (inputs, targets), self.means)
         rises = (without - intact).reshape(-1, *inputs.shape)  # head, window, token
-        scored = targets != UNSCORED
         weights = torch.cat([layer.float().cpu().transpose(0, 1) for layer in maps])
-        lengths = [int(row.nonzero().max()) + 1 for row in scored]
-        offsets = self.n_read + np.cumsum([0, *(length + 1 for length in lengths)])
-        for row, length in enumerate(lengths):
-            window = inputs[row, :length].numpy(), targets[row, :length].numpy()
-            shown = weights[:, row, :length, :length].numpy()
-            self._add_window(*window, shown, rises[:, row, :length], int(offsets[row]))
-        self._add_neurons(outputs, gates, scored, torch.from_numpy(offsets[:-1]))
+        offsets = self.n_read + np.cumsum([0, *(len(each.ids) + 1 for each, _ in windows)])
+        for row, (window, kinds) in enumerate(windows):
+            shown = weights[:, row, : len(window.ids), : len(window.ids)].numpy()
+            self._add_window(window, kinds, shown, rises[:, row, : len(kinds)], int(offsets[row]))
+        self._add_neurons(outputs, gates, targets != UNSCORED, torch.from_numpy(offsets[:-1]))
         self.n_read = int(offsets[-1])
-        self.n_tokens += int(scored.sum())
 
     def _add_window(
         self,
-        ids: Int64[np.ndarray, " query"],
-        targets: Int64[np.ndarray, " query"],
+        window: Window,
+        kinds: Int64[np.ndarray, " query"],
         maps: Float[np.ndarray, "head query key"],
         rises: Float[np.ndarray, "head query"],
         offset: int,
     ) -> None:
-        self.windows.append([*ids.tolist(), int(targets[-1])])
-        scored = targets != UNSCORED
-        maps = maps[:, scored]
-        read = np.append(ids, targets[-1])  # some patterns depend on the token after a query
-        marks = [rule.marks(read, self.words[read]) for rule in MARKED[:-1]]
-        marks.append(np.tile(self.punctuation[read], (len(read), 1)))
-        causal = np.tri(len(ids))
-        marked = (np.stack(marks)[:, :-1, :-1] & causal.astype(bool))[:, scored].astype(np.float32)
-        even = (causal / causal.sum(-1, keepdims=True))[scored]
-        counts = marked.any(-1)  # rule, query
-        shares = np.einsum("hqk,rqk->hrq", maps, marked, optimize=True)
-        even_shares = np.einsum("rqk,qk->rq", marked, even, optimize=True)
-        self.shares += (shares * counts).sum(-1)
-        self.often += ((shares > OFTEN) & counts).sum(-1)
-        self.queries += counts.sum(-1)
-        risen = rises[:, scored]
-        need = risen * (risen > NEEDED)  # head, query
-        self.needed += np.einsum("hrq,hq->hr", shares, need)
-        self.even += need @ even_shares.T
-        self.weights += need @ counts.T
-        self.n_needed += (need > 0) @ counts.T.astype(float)
-        np.add.at(self.on_token.T, ids, np.einsum("hqk,hq->kh", maps, need))
-        np.add.at(self.even_on_token.T, ids, (need @ even).T)
-        np.add.at(self.rise_of.T, targets[scored], risen.T)
+        half = len(self.windows) % 2
+        self.windows.append([*window.ids.tolist(), int(window.targets[-1])])
+        scored = window.targets != UNSCORED
+        self.n_tokens += int(scored.sum())
+        self.counts[half] += scored.sum()
+        np.add.at(self.rises[half].T, kinds[scored], rises[:, scored].T)
         at = rises.argmax(-1)  # unscored tokens have no loss, with and without a head
         passages = []
         for head, query in enumerate(at.tolist()):
-            row = maps[head, scored[:query].sum()]
+            row = maps[head, query]
             keys = (-row).argsort()[:N_ATTENDED]
             attended = [[offset + int(key), round(float(row[key]), 3)] for key in keys if row[key]]
             passages.append([offset + query + 1, round(float(rises[head, query]), 4), attended])
@@ -268,75 +202,30 @@ class Evidence:
         largest = values.gather(2, at)[:, :, 0]
         self.of_neurons.append((largest, at[:, :, 0] + offsets[None, :, None]))
 
-    def as_json(self, step: int) -> dict[str, Any]:
-        """The content of evidence.json."""
+    def read(self) -> dict[str, Any]:
+        """What was read, as in evidence.json."""
         ids = [id for window in self.windows for id in window]
         known, places = np.unique(ids, return_inverse=True)
-        config = self.model.config
-        names = [f"L{i}H{j}" for i in range(config.n_layers) for j in range(config.n_heads)]
         return {
-            "step": step,
-            "n_tokens": self.n_tokens,
             "windows": [len(window) for window in self.windows],
             "ids": places.tolist(),
             "spelled": [self.texts[id] for id in known],
-            "heads": {name: self._head(index) for index, name in enumerate(names)},
-            "neurons": [self._neurons(layer) for layer in range(config.n_layers)],
         }
 
-    def _head(self, head: int) -> dict[str, Any]:
-        with np.errstate(invalid="ignore", divide="ignore"):  # a pattern may be nowhere
-            shares, often = self.shares[head] / self.queries, self.often[head] / self.queries
-            needed, chance = (
-                total[head] / self.weights[head] for total in (self.needed, self.even)
-            )
-        need = self.weights[head].max()  # of "same token", which every query can show
-        is_rare = (self.n_needed[head] < MIN_QUERIES) | (self.weights[head] < MIN_PART * need)
-        values = np.where(is_rare, np.nan, needed)
-        beyond = self.on_token[head] - self.even_on_token[head]
-        token, total = int(beyond.argmax()), self.even_on_token[head].sum()
-        is_known = self.n_needed[head].max() >= MIN_QUERIES
-        values = np.append(values, self.on_token[head, token] / total if is_known else np.nan)
-        chance = np.append(chance, self.even_on_token[head, token] / max(total, 1e-9))
-        (rule,), _ = choose((*MARKED, ONE_TOKEN), values[:, None], chance[:, None])
-        role, says = self._named(head, int(rule), self.texts[token], float(values[rule]))
+    def head(self, head: int) -> dict[str, Any]:
+        """The need for a head, and its passages, as in evidence.json."""
+        both = self.rises[:, head].sum(0) / self.n_tokens
+        halves = self.rises[:, head] / np.maximum(self.counts, 1)[:, None]
+        rounded = np.stack([both, *halves], 1).round(4)  # kind; all, and each half
         largest = sorted((window[head] for window in self.of_heads), key=lambda found: -found[1])
         return {
-            "role": role,
-            "says": says,
-            "patterns": {
-                rule.score: [*(round(float(value), 4) for value in row[:3]), int(row[3])]
-                for rule, *row in zip(
-                    MARKED, shares, often, np.nan_to_num(needed), self.queries, strict=True
-                )
-                if row[3]
-            },
+            "need": [round(float(value), 4) for value in (both.sum(), *halves.sum(1))],
+            "kinds": dict(zip(self.kinds, rounded.tolist(), strict=True)),
             "passages": [found for found in largest[:N_PASSAGES] if found[1] > 0],
         }
 
-    def _named(self, head: int, rule: int, token: str, value: float) -> tuple[list[str], str]:
-        """The role of a head and the sentence behind it.
-
-        rule: its number, -1 for none. token: which has most of the attention beyond that of even
-            attention.
-        """
-        rises = self.rise_of[head]
-        largest = [id for id in (-rises).argsort()[:6] if rises[id] > MIN_RISE]
-        first = [*dict.fromkeys(label(self.texts[id]) for id in largest)][:3]
-        if not first:
-            return ["no effect", ""], "Without it, the loss hardly rises"
-        helps = "; without it, the loss rises most for " + ", ".join(f"'{text}'" for text in first)
-        if rule < 0:
-            return [f"helps with '{first[0]}'", ""], UNKNOWN + helps
-        named = (*MARKED, ONE_TOKEN)[rule]
-        role, phrase = named.role, named.phrase
-        if named is ONE_TOKEN:
-            role = f"looks at '{label(token)}'"
-            phrase = f"{role} wherever it is"
-        says = claim(named, value, phrase) + ", among the tokens that need this head" + helps
-        return [f"{role} {100 * value:.0f}%", named.score], says
-
-    def _neurons(self, layer: int) -> list[dict[str, Any]]:
+    def neurons(self, layer: int) -> list[dict[str, Any]]:
+        """Those of a layer, as in evidence.json."""
         values, places = (torch.cat([pair[i][layer] for pair in self.of_neurons]) for i in (0, 1))
         order = values.abs().argsort(0, descending=True)[:N_PASSAGES]
         values, places = values.gather(0, order), places.gather(0, order)  # passage, neuron
@@ -382,22 +271,11 @@ class EvidenceFile(Callback):
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
         n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))
         try:
-            windows = validation_windows(model, dataset)
-            found = measure_evidence(model, dataset.tokenizer, windows, state.step, n_tokens)
+            found = measure_evidence(model, context.corpus, dataset, state.step, n_tokens)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:
             # Such as memory that a larger model lacks: the result of the run is still to come.
             log.warning("the heads were not measured over the validation split: %s", error)
-
-
-def validation_windows(model: GPT, dataset: Dataset) -> EvalBatches:
-    """The validation split in windows that fit the model, whole documents where there are any."""
-    config = model.config
-    length, n_heads = config.context_length, config.n_layers * config.n_heads
-    rows = min(ROWS, MAX_KEPT // (n_heads * length * (length + config.d_model)))
-    if rows == 0:
-        raise ValueError("the model and its context are too large to be read without each head")
-    return EvalBatches(dataset.val, length, rows, dataset.val_starts)
 
 
 def write_evidence(folder: Path, evidence: Mapping[str, Any]) -> None:

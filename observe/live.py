@@ -1,6 +1,7 @@
 """The weights of a run at the steps of its maps, in live/ of its folder, for the live page.
 
-model.json   what `live.page.describe` returns, from the end of the run on with the roles of heads
+model.json   what `live.page.describe` returns
+names.json   by step, what each head is called, by layer and head (`HeadName`)
 STEP.bin     the weights after this step, as `live.pack` lays out float16, not compressed
 
 Each file is written whole or not at all. The steps are those of the files that are there: a resume
@@ -17,13 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, printable
-from common.files import real_path, replace_lines, replace_text
+from common.files import read_json, real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
-from live.page import about_run, describe, named_heads
+from live.page import about_run, describe
 from live.texts import page_texts
+from observe.attention import AttentionMaps
 from observe.context import RunContext
-from tensorboard_attention.evidence import read_evidence
+from store.results import head_names
+from store.run import Run
+from tensorboard_attention.following import MODEL, NAMES
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -40,8 +44,9 @@ class LiveWeights(Callback):
     alone take more than `MAX_BYTES` has none; a step with weights that float16 cannot hold is left
     out."""
 
-    def __init__(self, context: RunContext) -> None:
-        self.context, self.maps = context, context.config.observe.attention
+    def __init__(self, context: RunContext, maps: AttentionMaps) -> None:
+        self.context, self.maps = context, maps
+        self.names: dict[str, Any] = {}  # by step, what heads are called
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
 
@@ -51,33 +56,33 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        self.found = described(self.context)
-        self._write(self.found)
+        replace_text(self.folder / MODEL, json.dumps(described(self.context)) + "\n")
+        with suppress(OSError, ValueError):  # of the steps before a resume
+            names = read_json(self.folder / NAMES)
+            self.names = {step: names[step] for step in map(str, self.steps()) if step in names}
         if trainer.state.step == 0:
             self.on_step(trainer)
 
-    def _write(self, found: dict[str, Any]) -> None:
-        replace_text(self.folder / "model.json", json.dumps(found) + "\n")
-
     def on_finish(self, trainer: Trainer) -> None:
-        if self.size > MAX_BYTES:
-            return
-        try:
-            evidence = read_evidence(self.context.folder)
-        except (OSError, ValueError) as error:  # a model that has diverged has none
-            log.info("no names of heads for the live page: evidence.json: %s", error)
-            return
-        self._write({**self.found, "evidence": named_heads(evidence)})
+        step = trainer.state.step
+        if self._file(step).exists():  # from now on named as the evidence says
+            self._write_names(step, head_names(Run(self.context.folder), step))
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
-        if self.size > MAX_BYTES or not self.maps.has_maps(step, last):
+        if self.size > MAX_BYTES or not self.maps.config.has_maps(step, last):
             return
+        assert self.maps.named and self.maps.named[0] == step, "its maps were logged before"
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
+            self._write_names(step, self.maps.named[1])
             replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MAX_BYTES:
                 self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
+
+    def _write_names(self, step: int, names: Any) -> None:
+        self.names[str(step)] = names
+        replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
 
     def steps(self) -> list[int]:
         """Those whose weights are in the folder, ascending."""

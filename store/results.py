@@ -20,6 +20,7 @@ from store.settings import read_settings
 
 if TYPE_CHECKING:
     from tensorboard_attention.index import Index
+    from tensorboard_attention.naming import HeadName
 
 MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
 # What is compared: of summary.json, and of an evaluation.
@@ -163,6 +164,38 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
     heads = [f"L{layer}H{head}" for layer, n in enumerate(metadata["heads"]) for head in range(n)]
     values = np.frombuffer(data, "<f4").reshape(len(metadata["steps"]), -1, len(heads))
     return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
+
+
+def head_names(run: Run, step: int) -> list[list[HeadName]] | None:
+    """What each head of a run is called at a step, by layer and head: as its evidence says, if that
+    is of this step, or else what was logged with the maps of its probe. None if it is not known."""
+    from tensorboard_attention.naming import HeadName  # as in `open_log`
+    from tensorboard_attention.strict import from_json
+
+    with suppress(UserError):
+        evidence = evidence_of(run)
+        if evidence["step"] == step:
+            named: list[list[HeadName]] = []
+            for name, head in evidence["heads"].items():
+                layer = int(name[1 : name.index("H")])
+                named += [[] for _ in range(layer + 1 - len(named))]
+                fields = *head["role"], head["says"], head["details"], head["interest"]
+                named[layer].append(HeadName._make(fields))
+            return named
+    index = open_log(run.path)
+    if step not in index.steps().get(".", {}).get(TAG, []):
+        return None
+    header = from_json(next(iter(index.maps(".", TAG, step))))
+    if "details" not in header:  # of an earlier version, which had other rules
+        return None
+    layers = zip(header["roles"], header["sentences"], header["details"], strict=True)
+    return [
+        [
+            HeadName._make([*role, headline, details, interest])
+            for role, (headline, _, interest), details in zip(*layer, strict=True)
+        ]
+        for layer in layers
+    ]
 
 
 def evidence_of(run: Run) -> dict[str, Any]:

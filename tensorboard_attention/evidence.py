@@ -3,16 +3,20 @@ of a run, if there is one.
 
 step       of the model
 n_tokens   how many tokens were scored
+where      the texts, in words
 windows    what was read: for each window, the number of its tokens in `ids`
 ids        the windows one after another, as places in `spelled`. An "at" is a place in `ids`.
 spelled    what tokens spell
 heads      by name, such as "L1H3":
-    role      a label, and the name of its score, or ""
-    says      the sentence behind the label
-    patterns  by score: numbers
-    passages  [at, rise of the loss of this token in nats with the head replaced by its mean over
-              the tokens that were scored, [[place of a token that was attended to, weight], ...]],
-              the largest rise first
+    role      its name with a percentage, and the name of its pattern, or ""
+    says      the headline
+    details   how it was measured
+    interest  from 0 to 1
+    need      the rise of the loss without the head (its output replaced by its mean over the tokens
+              that were scored) in nats per token, and in each of two halves
+    kinds     by kind of token, its part of the need, and in each half
+    passages  [at, rise of the loss of this token in nats without the head, [[place of a token that
+              was attended to, weight], ...]], the largest rise first
 neurons    of each layer:
     active    the share of tokens
     passages  [at, output], the largest in size first
@@ -29,11 +33,21 @@ from tensorboard_attention.header import fits
 
 NAME = "evidence.json"
 NUMBER = float | int
-FIELDS = {"step": int, "n_tokens": int, "windows": [int], "ids": [int], "spelled": [str]}
+FIELDS = {
+    "step": int,
+    "n_tokens": int,
+    "where": str,
+    "windows": [int],
+    "ids": [int],
+    "spelled": [str],
+}
 HEAD = {
     "role": (str, str),
     "says": str,
-    "patterns": {str: [NUMBER]},
+    "details": str,
+    "interest": NUMBER,
+    "need": (NUMBER, NUMBER, NUMBER),
+    "kinds": {str: (NUMBER, NUMBER, NUMBER)},
     "passages": [(int, NUMBER, [(int, NUMBER)])],
 }
 NEURON = {"active": NUMBER, "passages": [(int, NUMBER)], "raises": [str], "lowers": [str]}

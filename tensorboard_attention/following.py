@@ -1,6 +1,8 @@
 """The page that follows a run in training, which has `live/` in the folder of its event files:
 
     model.json   what the page needs to know of the model and its tokenizer
+    names.json   by step, what each head is called: a list of the five fields of `HeadName`, by
+                 layer and head
     STEP.bin     the weights at this step
 
 The page is another distribution's, which can run the model: a function in the group GROUP of its
@@ -19,14 +21,16 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from tensorboard_attention.header import fits
 from tensorboard_attention.limits import MAX_STEPS, RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
 from tensorboard_attention.strict import from_json
 
 GROUP = "tensorboard_attention.live"
 FOLDER = "live"
-MODEL = "model.json"
+MODEL, NAMES = "model.json", "names.json"
 WEIGHTS = re.compile(r"(0|[1-9][0-9]{0,11})\.bin")
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -77,6 +81,15 @@ def read_weights(folder: Path, step: int) -> bytes:
     """The weights of a step. Raises OSError if there are none, and ValueError if they are too
     large."""
     return _read(folder, f"{step}.bin")
+
+
+def read_names(folder: Path) -> Any:
+    """What heads are called, by step. Raises OSError if that is not known, and ValueError if it is
+    not in the format."""
+    found = from_json(_read(folder, NAMES))
+    if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
+        raise ValueError("it is not in the format of names")
+    return found
 
 
 def _read(folder: Path, name: str) -> bytes:

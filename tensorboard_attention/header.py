@@ -28,11 +28,12 @@ FIELDS = {
     "counts": {str: int},
     "sentences": [[(str, list | None, float | int)]],
     "roles": [[(str, str)]],
+    "details": [[str]],
     "overview": str,
     "not_finite": [(int, int)],
     "wiring": [(int, int, int, int, int, float | int)],
 }
-OPTIONAL = {"keys", "not_finite", "wiring"}
+OPTIONAL = {"keys", "details", "not_finite", "wiring"}
 
 
 class Columns(NamedTuple):

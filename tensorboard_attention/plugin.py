@@ -11,6 +11,7 @@
     follow?run=           the page that follows a run (following.py)
     follow/worker?run=    the script of its worker
     follow/steps?run=     JSON: a text for each step that the page can show, which changes with it
+    follow/names?run=     JSON: by step, what each head is called
     follow/weights?run=&step=
                           the weights of a step
     maps?run=&tag=&step=  header and maps in the format of summary.py
@@ -42,7 +43,14 @@ from tensorboard_attention import evidence, losses
 from tensorboard_attention.apart import apart
 from tensorboard_attention.beside import version
 from tensorboard_attention.export import STATIC, STYLE, script, without_imports
-from tensorboard_attention.following import HEADERS, follow_page, is_followed, read_weights, steps
+from tensorboard_attention.following import (
+    HEADERS,
+    follow_page,
+    is_followed,
+    read_names,
+    read_weights,
+    steps,
+)
 from tensorboard_attention.index import Index
 from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import PLUGIN_NAME
@@ -98,6 +106,7 @@ class AttentionPlugin(TBPlugin):
             "follow": self._follow,
             "follow/worker": self._worker,
             "follow/steps": self._steps,
+            "follow/names": self._names,
             "follow/weights": self._weights,
             "maps": self._maps,
             "scores": self._scores,
@@ -159,6 +168,9 @@ class AttentionPlugin(TBPlugin):
 
     def _steps(self, request: Request) -> Response:
         return _json(request, steps(self._index.folder(request.args["run"])))
+
+    def _names(self, request: Request) -> Response:
+        return _json(request, read_names(self._index.folder(request.args["run"])))
 
     def _weights(self, request: Request) -> Response:
         folder = self._index.folder(request.args["run"])

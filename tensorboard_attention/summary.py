@@ -14,10 +14,11 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
                 units      by name of the score, its unit; those that are missing are shares
                 measured   by name of the score, the text on which it was measured
                 counts     by name of the score, the number of queries that it averages
-                sentences  of each layer and head: what it does; an example as [query, key], or
-                           null; and how informative this is, from 0 to 1
-                roles      of each layer and head: a label with a percentage, such as "induction
-                           89%", and the name of its score
+                sentences  of each layer and head: what it does; null (once an example); and how
+                           informative this is, from 0 to 1
+                roles      of each layer and head: its name with a percentage, such as "nearby 89%",
+                           and the name of the pattern
+                details    of each layer and head: how its name was measured
                 overview   one sentence on all heads
                 not_finite [layer, head] of each head with weights that are not finite
                 wiring     edges, the largest share first: way (0 query, 1 key, 2 value), layer and
@@ -37,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
-from tensorboard_attention.scores import MENTIONS, SCORES, are_words, count_queries, measure
-from tensorboard_attention.sentences import THIS_TEXT, describe
+from tensorboard_attention.naming import HeadName, overview
+from tensorboard_attention.scores import MEANINGS, THIS_TEXT, UNITS, measure_text
 from tensorboard_attention.strict import to_json
 from tensorboard_attention.tokens import token_texts
 
@@ -66,6 +67,7 @@ def add_attention(
     measured: Mapping[str, str] | str | None = None,
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
+    names: Sequence[Sequence[HeadName]] | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -90,13 +92,15 @@ def add_attention(
         have one more, for the MLP of the earlier layer. The tab draws shares of at least WEAKEST,
         or at most -WEAKEST, as edges; those that are not of earlier layers do not count.
     counts: over how many queries given scores are means, by name; shown beside them.
+    names: what each head is called, by layer and head, as `name_heads` returns it for many texts.
+        By default, heads are named after what they do on this text.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
     summary = attention_summary(
-        tag, maps, tokens, scores, key_tokens, decode, measured, wiring, counts
+        tag, maps, tokens, scores, key_tokens, decode, measured, wiring, counts, names
     )
     writer._get_file_writer().add_summary(summary, step)
 
@@ -123,6 +127,7 @@ def encode(
     measured: Mapping[str, str] | str | None = None,
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
+    names: Sequence[Sequence[HeadName]] | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -138,11 +143,12 @@ def encode(
     places = _places(measured, given, wiring is not None)
     if unknown := (counts or {}).keys() - given.keys():
         raise ValueError(f"counts: {min(unknown)} is not a given score")
-    found, counted = _measure(arrays, texts, given, is_cross)
-    places |= {name: THIS_TEXT for name in found if name not in given}
-    meanings = {score.name: score.meaning for score in SCORES if score.name in found}
     layers, changes = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
+    here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
+    found = {**here.scores, **given}
+    places |= {name: THIS_TEXT for name in found if name not in given}
+    said = here.names if names is None else names
     header = {
         "version": VERSION,
         "tokens": texts[:MAX_TOKENS],
@@ -152,17 +158,19 @@ def encode(
         "causal": causal,
         "scores": {
             name: [[_finite(value) for value in array.tolist()] for array in found[name]]
-            for name in dict.fromkeys([*meanings, *found])
+            for name in sorted(found, key=[*MEANINGS, *found].index)
         },
-        "meanings": meanings,
-        "units": {score.name: score.unit for score in SCORES if score.name in found and score.unit},
+        "meanings": {name: text for name, text in MEANINGS.items() if name in found},
+        "units": {name: unit for name, unit in UNITS.items() if name in found},
         "measured": places,
-        "counts": counted | dict(counts or {}),
+        "counts": {name: n for name, n in here.counts.items() if name not in given}
+        | dict(counts or {}),
+        "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in said],
+        "roles": [[[name.label, name.pattern] for name in layer] for layer in said],
+        "details": [[name.details for name in layer] for layer in said],
+        "overview": overview([name.label for layer in said for name in layer]),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
-    cut = [array[..., :MAX_TOKENS, :MAX_TOKENS] for array in arrays]
-    texts, keys = texts[:MAX_TOKENS], keys[:MAX_TOKENS]
-    header |= describe(cut, texts, found, places, causal, keys if is_cross else None)._asdict()
     if broken := [
         [layer, head]
         for layer, array in enumerate(arrays)
@@ -185,24 +193,6 @@ def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:
     weights = np.zeros((sum(heads), n, m), np.float32)
     weights[:, rows, columns] = np.frombuffer(data, np.uint8).reshape(sum(heads), -1) / 255
     return [layer[None] for layer in np.split(weights**2, np.cumsum(heads)[:-1])]
-
-
-def _measure(
-    arrays: Sequence[np.ndarray],
-    texts: Sequence[str],
-    given: Mapping[str, list[np.ndarray]],
-    is_cross: bool,
-) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
-    """The given scores, and those that can be measured on the maps of a text; and over how many
-    queries the latter are means."""
-    ids = np.unique(texts, return_inverse=True)[1][None]
-    copied = MENTIONS(ids[0], are_words(texts))[None]
-    found, counts = dict(given), dict[str, int]()
-    known = {*given, *(score.name for score in SCORES if is_cross and not score.cross)}
-    for needs, inputs in (("maps", ()), ("tokens", (ids,)), ("targets", (copied,))):
-        found |= measure(needs, arrays, *inputs, known=known)
-        counts |= count_queries(needs, arrays, *inputs, known=known)
-    return found, counts
 
 
 def _places(

@@ -59,6 +59,8 @@ class FollowingStudy extends Study {
     if (this.#had.get(step) === version) return;
     const answer = await fetched("weights", { step });
     await this.asking.ask("add", { step, bytes: await answer.arrayBuffer() });
+    const names = await fetched("names").then((found) => found.json()).catch(() => ({}));
+    Object.assign(this.data.names, names);
     this.#had.set(step, version);
   }
 }

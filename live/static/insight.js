@@ -119,7 +119,7 @@ export function neuronInText(reading, layer, neuron, k) {
   return { layer, neuron, values, raised: ids(logits), lowered: ids(logits.map((each) => -each)) };
 }
 
-// Twin of losses in observe/importance.py: yields {layer, head, rise} for each head, how much the mean
+// Twin of losses in observe/need.py: yields {layer, head, rise} for each head, how much the mean
 // loss of `ids` rises without it; and undefined between pieces of work. by: "zero", or "mean" over the
 // text `reference`.
 export function* rank(model, ids, by, reference) {

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 
 export class Ranking {
-  name = "importance here";
+  name = "need here";
 
   #meaning = "rise of the loss of this text in nats per token when the head alone is switched off, as chosen under Break";
 

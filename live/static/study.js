@@ -2,7 +2,6 @@
 // them, in texts instead of token ids.
 
 import { Asking } from "./asking.js";
-import { describeHeads } from "./patterns.js";
 import { LiveMaps } from "./views.js";
 import { Vocabulary } from "./vocabulary.js";
 import { windowStart } from "./window.js";
@@ -154,16 +153,27 @@ class TextRead {
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
     const weights = joined(maps);
-    Object.assign(header, describeHeads(data.patterns, this.tokens, heads, weights));
+    Object.assign(header, namedHeads(data.names[asked.step], heads));
     this.maps = new LiveMaps(header, view === "weights" ? weights : joined(shown), view);
     if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };
-    const { evidence } = data;
-    if (evidence?.step === asked.step) this.maps.evidence = evidence;
   }
 
   token(place) {
     return { place, token: this.tokens[place], id: this.ids[place] };
   }
+}
+
+// What a header of maps says about its heads. names: [label, pattern, headline, details, interest] by
+// layer and head, if they are known.
+function namedHeads(names, heads) {
+  const known = names ?? heads.map((count) => Array(count).fill(["", "", "", "", 0]));
+  return {
+    ...Object.fromEntries(["scores", "meanings", "units", "measured", "counts"].map((field) => [field, {}])),
+    roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
+    sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
+    details: known.map((layer) => layer.map(([, , , details]) => details)),
+    overview: names ? "" : "What these heads do was not measured: the text of the run is not at hand",
+  };
 }
 
 // What is given head by head, one after the other.

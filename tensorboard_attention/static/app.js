@@ -119,6 +119,7 @@ class App extends Inspector {
           "div",
           { class: "side" },
           this.overview,
+          this.changes,
           this.order.node,
           this.grid.node,
           this.headCurves.node,

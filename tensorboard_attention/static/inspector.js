@@ -7,7 +7,8 @@ import { DifferencePanel } from "./difference.js";
 import { bring, el } from "./dom.js";
 import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
-import { Opening, overviewOf } from "./opening.js";
+import { changesOf, overviewOf } from "./naming.js";
+import { Opening } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
 import { followTheme, legend } from "./theme.js";
@@ -36,6 +37,7 @@ export class Inspector {
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]), toggle);
     this.order = new Order((part) => this.sortBy(part));
     this.overview = el("p", { class: "overview" });
+    this.changes = el("p", { class: "changes small" });
     this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
     this.notice = el("p", { class: "notice", role: "status" });
   }
@@ -43,6 +45,7 @@ export class Inspector {
   drawHeads(isOff) {
     const { first, palette, state } = this;
     this.overview.textContent = overviewOf(first);
+    this.changes.textContent = changesOf(first);
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));

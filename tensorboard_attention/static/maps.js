@@ -7,10 +7,8 @@ import { TICKS, tickText } from "./colours.js";
 const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for a page
 
 export class Maps {
-  // What the heads of this model do over many texts (evidence.py), if that is known; or those of the
-  // same run at another step.
-  evidence = null;
-  otherEvidence = null;
+  evidence = null; // what the heads of this model do over many texts (evidence.py), if that is known
+  earlier = null; // {step, maps} of the same text at the logged step before
 
   // bytes: count * size of them, set once they are inflated.
   constructor(header) {
@@ -67,14 +65,14 @@ export class Maps {
     return this.header.scores[name]?.[layer]?.[head] ?? NaN;
   }
 
-  // Adds a score that is not measured at every step, as an earlier step has it.
-  carry({ heads, ...earlier }, name) {
-    if (`${heads}` !== `${this.header.heads}`) return;
-    for (const field of ["scores", "meanings", "units", "measured", "counts"]) {
-      const own = { ...earlier[field], ...this.header[field] }; // in one order at every step
-      const names = Object.keys(own).filter((each) => each === name || Object.hasOwn(this.header[field], each));
-      this.header[field] = Object.fromEntries(names.map((each) => [each, own[each]]));
-    }
+  // Gives a score the values that were measured elsewhere.
+  measure(name, value, { where, n_tokens }) {
+    const { header } = this;
+    header.scores[name] = header.heads.map((count, layer) => Array.from({ length: count }, (_, head) => value(layer, head)));
+    header.meanings[name] ??= "rise of the loss in nats per token without the head";
+    header.units[name] ??= "nats per token";
+    Object.assign(header.measured, { [name]: where });
+    Object.assign(header.counts, { [name]: n_tokens });
   }
 
   // What a score means, if the log says so.

@@ -11,13 +11,18 @@ const countLetters = (token) => token.match(/\p{L}/gu)?.length ?? 0;
 const hasWord = (token) => countLetters(token) >= 3;
 const hasMark = (token) => token.trim() !== "" && !/[\p{L}\p{N}]/u.test(token);
 
-// By score: whether the pattern marks a key for a query, of a causal map of these tokens.
+const follows = (tokens, query, key) =>
+  query > 0 && key > 1 && key <= query && tokens[key - 1] === tokens[query] && tokens[key - 2] === tokens[query - 1];
+
+// Whether a passage that was there before goes on after a query.
+const goesOn = (tokens, query) =>
+  tokens.some((token, key) => token === tokens[query + 1] && follows(tokens, query, key));
+
+// By name: whether the pattern marks a key for a query, of a causal map of these tokens.
 export const PATTERNS = {
-  copy: (tokens, query, key) => tokens[query + 1] === tokens[key],
-  induction: (tokens, query, key) => key > 0 && tokens[key - 1] === tokens[query],
-  "duplicate token": (tokens, query, key) => key < query && tokens[key] === tokens[query],
+  "continues repeats": (tokens, query, key) => follows(tokens, query, key) && goesOn(tokens, query),
+  copies: (tokens, query, key) => key <= query && tokens[query + 1] === tokens[key],
   "previous token": (_, query, key) => key === query - 1,
-  "same token": (_, query, key) => key === query,
   "first token": (_, query, key) => query > 0 && key === 0,
   nearby: (_, query, key) => query > 2 * NEARBY && query - key <= NEARBY,
   "last word": (tokens, query, key) =>
@@ -27,16 +32,14 @@ export const PATTERNS = {
 
 // [query, key, weight] of the marked cells of a head; none if its name is not that of a pattern.
 export function earned(maps, layer, head, least = EARNING) {
-  const [role, score] = roleOf(maps, layer, head);
-  const one = role.match(/'(.+)'/)?.[1];
-  const pattern = score === "one token" ? (tokens, _, key) => tokens[key].trim() === one : Object.hasOwn(PATTERNS, score) && PATTERNS[score];
+  const [role, name] = roleOf(maps, layer, head);
+  const one = role.match(/'(.+)'/s)?.[1];
+  const pattern = name === "one token" ? (tokens, _, key) => tokens[key].trim() === one : Object.hasOwn(PATTERNS, name) && PATTERNS[name];
   if (!pattern || maps.cross) return [];
-  // Without evidence, only words count as copied.
-  const counts = (query) => score !== "copy" || maps.evidence || hasWord(maps.tokens[query + 1] ?? "");
   const index = maps.headIndex(layer, head);
   const found = [];
   for (let query = 0; query < maps.n; query++) {
-    const length = counts(query) ? Math.min(query + 1, maps.row(index, query)[1]) : 0;
+    const length = Math.min(query + 1, maps.row(index, query)[1]);
     for (let key = 0; key < length; key++) {
       const weight = maps.weight(index, query, key);
       if (weight >= least && pattern(maps.tokens, query, key)) found.push([query, key, weight]);

@@ -1,63 +1,74 @@
-// The one name of a head, and what is said of it.
+// The name of a head, and what is said of it: the same words in every view.
 
-const KINDS = {
-  repeats: ["copy", "induction", "duplicate token"],
+export const KINDS = {
+  repeats: ["continues repeats", "copies", "same token"],
   near: ["previous token", "nearby", "last word"],
-  rests: ["first token", "same token", "last token", "punctuation", "one token"],
+  rests: ["first token", "last token", "punctuation", "one token", "evenly"],
 };
 
-// [label, score] of a head: of the evidence over many texts, if there is any for the model of these
-// maps, or else of this text.
-export function roleOf({ header, evidence }, layer, head) {
-  return evidence?.heads[`L${layer}H${head}`]?.role ?? header.roles[layer]?.[head] ?? ["", ""];
+// What is known of a head over many texts, if it is of the model of these maps.
+export function evidenceOf({ evidence }, layer, head) {
+  return evidence?.heads[`L${layer}H${head}`];
+}
+
+// [name with its percentage, pattern] of a head.
+export function roleOf(maps, layer, head) {
+  return evidenceOf(maps, layer, head)?.role ?? maps.header.roles[layer]?.[head] ?? ["", ""];
 }
 
 // A group of patterns that have one colour; "" for none.
-export function kindOf(score) {
-  return Object.keys(KINDS).find((kind) => KINDS[kind].includes(score)) ?? "";
+export function kindOf(pattern) {
+  return Object.keys(KINDS).find((kind) => KINDS[kind].includes(pattern)) ?? "";
 }
 
-// The verdict on a head, how it was measured, and what the head does on this text if that is another
-// question.
+// What a head does, how that was measured, and how much the model needs it.
 export function verdictOf(maps, layer, head) {
-  const [role, score] = roleOf(maps, layer, head);
-  const verdict = role && role[0].toUpperCase() + role.slice(1);
-  const { header, evidence } = maps;
-  const [sentence = ""] = header.sentences[layer]?.[head] ?? []; // of two models, one can lack the head
-  const found = evidence?.heads[`L${layer}H${head}`];
-  if (!found) return { verdict, score, how: sentence, here: sentence + later(maps, layer, head) };
-  const [label, name] = header.roles[layer]?.[head] ?? ["", ""];
-  const place = Object.hasOwn(header.measured, name) ? header.measured[name] : "this text";
-  const example = sentence.match(/\((?:here |for example, )?from ('.*) to ('.*)\)$/s);
-  const worked = example ? `here, ${example[1]} looks at ${example[2]}` : "";
-  const count = evidence.n_tokens.toLocaleString("en");
-  const how = `${found.says}. Measured over ${count} tokens of many texts; "without it": replaced by its mean over them.`;
-  return { verdict, score, how, here: `On ${place}: ${[label === "mixed" && example ? "" : label, worked].filter(Boolean).join("; ")}` };
+  const found = evidenceOf(maps, layer, head);
+  const { details, sentences } = maps.header;
+  const [sentence = ""] = sentences[layer]?.[head] ?? []; // of two models, one can lack the head
+  const pattern = roleOf(maps, layer, head)[1];
+  if (!found) return { headline: sentence, pattern, how: details?.[layer]?.[head] ?? "", need: "" };
+  return { headline: found.says, pattern, how: `${found.details}. Measured over ${maps.evidence.where}.`, need: needOf(found) };
 }
 
-// What the head is called at the step at which it was measured over many texts, of which this is not
-// the model.
-function later({ otherEvidence }, layer, head) {
-  if (!otherEvidence) return "";
-  const [role] = otherEvidence.heads[`L${layer}H${head}`].role;
-  return `. At step ${otherEvidence.step.toLocaleString("en")}, over many texts: ${role}.`;
+// How informative the name of a head is, from 0 to 1.
+export function interestOf(maps, layer, head) {
+  return evidenceOf(maps, layer, head)?.interest ?? maps.header.sentences[layer][head][2];
 }
 
-// What all heads do, and without which of them alone the loss rises most, where that was measured.
-export function overviewOf(maps) {
-  const { overview, scores } = maps.header;
-  const value = ([layer, head]) => scores.importance?.[layer]?.[head] ?? -Infinity;
-  const heads = maps.heads();
-  const [layer, head] = heads.reduce((best, each) => (value(each) > value(best) ? each : best), heads[0]);
-  const most = value([layer, head]) > 0 ? `; of one head alone, the loss rises most without L${layer}H${head}` : "";
-  return `${maps.evidence ? tallyOf(maps) : overview}${most}.`;
+const MOST_KINDS = 3;
+
+function needOf({ need: [all, ...halves], kinds }) {
+  const number = (value) => value.toFixed(3);
+  const largest = Object.entries(kinds).sort(([, [one]], [, [other]]) => other - one).slice(0, MOST_KINDS);
+  const parts = largest.filter(([, values]) => Math.min(...values) > 0).map(([kind, [value]]) => `${kind} ${number(value)}`);
+  const most = parts.length ? `, of it ${parts.join(", ")}` : "";
+  return `Need: without it, the loss rises by ${number(all)} nats per token (${halves.map(number).join(" and ")} in the halves)${most}.`;
 }
 
 // How many heads have which name.
+export function overviewOf(maps) {
+  return `${maps.evidence || !maps.header.overview ? tallyOf(maps) : maps.header.overview}.`;
+}
+
 function tallyOf(maps) {
-  const names = maps.heads().map((each) => roleOf(maps, ...each)[0].replace(/ \d+%$/, "").replace(/^looks at '.*'$/, "looks at one token"));
+  const names = maps.heads().map((each) => nameOf(maps, ...each));
   const count = (name) => names.filter((each) => each === name).length;
   const parts = [...new Set(names)].sort((one, other) => count(other) - count(one));
   const times = (name) => (count(name) > 1 ? ` (${count(name)})` : "");
-  return `${names.length} heads: ${parts.map((name) => name + times(name)).join(", ")}`;
+  return `${names.length} head${names.length > 1 ? "s" : ""}: ${parts.map((name) => name + times(name)).join(", ")}`;
+}
+
+// The name without its percentage and its token.
+function nameOf(maps, layer, head) {
+  return roleOf(maps, layer, head)[0].replace(/ \d+%$/, "").replace(/^looks at '.*'$/s, "looks at one token");
+}
+
+// Which heads changed their name since an earlier step, in one line; "" if there is none.
+export function changesOf(maps) {
+  if (!maps.earlier) return "";
+  const { step, maps: before } = maps.earlier;
+  const changed = maps.heads().filter((each) => nameOf(maps, ...each) !== nameOf(before, ...each));
+  const said = changed.map(([l, h]) => `L${l}H${h} ${nameOf(before, l, h)} → ${nameOf(maps, l, h)}`);
+  return `Since step ${step.toLocaleString("en")}: ${said.join(", ") || "no head changed its name"}.`;
 }

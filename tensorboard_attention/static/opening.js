@@ -1,6 +1,7 @@
 // Which head and token are shown first.
 
 import { earned } from "./marks.js";
+import { interestOf } from "./naming.js";
 
 // Fills in what a state leaves open (null): the head with the clearest role, and a token for which it
 // shows what it does. As long as no head was chosen, each run has its own, and so has each head as long
@@ -36,17 +37,14 @@ export class Opening {
 }
 
 function mostInteresting(maps) {
-  const interest = ([layer, head]) => maps.header.sentences[layer][head][2];
+  const interest = (each) => interestOf(maps, ...each);
   return maps.heads().reduce((best, each) => (interest(each) > interest(best) ? each : best));
 }
 
-// The query of the example; of a head that has its name from many texts, or without an example, the
-// one with the largest weight among the cells that earn the name, or among all cells. Weights count
-// less where there are few keys.
+// The query with the largest weight among the cells that earn the name, or among all cells. Weights
+// count less where there are few keys.
 function bestToken(maps, layer, head) {
   const cells = earned(maps, layer, head).map(([query, , weight]) => [query, weight]);
-  const example = maps.header.sentences[layer][head][1];
-  if (example && !(maps.evidence && cells.length)) return example[0];
   const index = maps.headIndex(layer, head);
   if (!cells.length)
     for (let query = 0; query < maps.n; query++) {

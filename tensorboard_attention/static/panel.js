@@ -28,11 +28,11 @@ export class Panel {
     const there = head < (maps.header.heads[layer] ?? 0);
     const broken = maps.isFinite(layer, head) ? "" : ` ${NOT_FINITE}`;
     this.note.textContent = there ? maps.header.note + broken : "This model does not have this head.";
-    const { verdict, score, how, here } = verdictOf(maps, layer, head);
-    this.verdict.textContent = verdict;
+    const { headline, pattern, how, need } = verdictOf(maps, layer, head);
+    this.verdict.textContent = headline;
     this.verdict.title = how;
-    this.verdict.dataset.kind = kindOf(score);
-    this.sentence.textContent = here;
+    this.verdict.dataset.kind = kindOf(pattern);
+    this.sentence.textContent = need;
     this.matters.show(maps, layer, head);
     this.picture.node.hidden = this.words.node.hidden = this.save.hidden = !there;
     if (!there) return;

@@ -113,12 +113,12 @@ export class Scores {
   }
 }
 
-// The names of three scores: the head's clearest, its importance, its entropy.
+// The names of the scores that lead: those of the head's special and usual pattern, and its need.
 export function leading(maps, layer, head) {
-  const { roles, scores } = maps.header;
-  const named = [roleOf(maps, layer, head)[1], roles[layer][head][1], Object.keys(scores)[0]];
+  const { scores } = maps.header;
+  const named = [roleOf(maps, layer, head)[1], Object.keys(scores)[0]];
   const clearest = named.find((name) => Object.hasOwn(scores, name));
-  return [clearest, "importance", "entropy"].filter(
+  return [clearest, "nearby", "need"].filter(
     (name, i, all) => Object.hasOwn(scores, name) && all.indexOf(name) === i,
   );
 }

@@ -158,8 +158,7 @@ export class Store {
     return known.get(run).answer;
   }
 
-  // The maps of a step, with the evidence if it is of their model, and with the last values of scores
-  // that are not measured at every step.
+  // The maps of a step, with the evidence if it is of their model, and with those of the step before.
   async completed(view, steps) {
     const maps = await this.maps(view);
     const evidence = await this.beside("evidence", view.run).catch(() => null);
@@ -167,13 +166,11 @@ export class Store {
     const isOf = evidence && steps.every((step) => apart(view.step) <= apart(step));
     const fits = evidence && maps.heads().every(([l, h]) => Object.hasOwn(evidence.heads, `L${l}H${h}`));
     maps.evidence = isOf && fits ? evidence : null;
-    maps.otherEvidence = !isOf && fits ? evidence : null;
-    const curves = await this.scores(view, steps).catch(() => null);
-    const missing = (curves?.names ?? []).filter((name) => !Object.hasOwn(maps.header.scores, name));
-    for (const name of missing) {
-      const step = lastMeasured(curves, name, view.step);
-      if (step !== undefined) maps.carry((await this.maps({ ...view, step })).header, name);
-    }
+    if (maps.evidence) maps.measure("need", (l, h) => evidence.heads[`L${l}H${h}`].need[0], evidence);
+    const step = steps.findLast((each) => each < view.step);
+    const before = step === undefined ? null : await this.maps({ ...view, step }).catch(() => null);
+    const isSame = before && `${before.header.heads}` === `${maps.header.heads}`;
+    maps.earlier = isSame ? { step, maps: before } : null;
     return maps;
   }
 
@@ -185,13 +182,6 @@ export class Store {
       this.#bytes -= (await answer.catch(() => null))?.bytes.length ?? 0;
     }
   }
-}
-
-// The last step up to this one at which a score was measured; undefined if there is none.
-function lastMeasured({ names, steps, heads, values }, name, step) {
-  const count = heads.reduce((sum, each) => sum + each, 0);
-  const start = (i) => (i * names.length + names.indexOf(name)) * count;
-  return steps.findLast((each, i) => each <= step && values.subarray(start(i), start(i) + count).some(Number.isFinite));
 }
 
 // The server is down or cannot be reached.

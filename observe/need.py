@@ -1,0 +1,108 @@
+"""The need for heads: how much the loss rises without what a head contributes (Michel et al. 2019,
+"Are Sixteen Heads Really Better than One?", section 3.2).
+
+Promises: each head alone is replaced by its mean over all measured tokens, never over padding; and
+the model is as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from data.batches import UNSCORED
+from data.corpus import Corpus
+from data.roles import ROLES, document_roles
+from data.tokenizer import Tokenizer
+from model import GPT, ablate_each_head, eval_mode, mean_outputs
+from model.gpt import Block
+from model.hooks import Batch, Part
+from observe.heads import Documents
+
+COPIES = 4  # of the tokens of a batch in one call: more take memory, and not less time
+# What a token can be where no grammar says it.
+KINDS = ("words mentioned before", "new words", "within words", "punctuation", "white space")
+BEFORE, NEW, WITHIN, PUNCTUATION, SPACE = range(len(KINDS))
+
+
+def need(model: GPT, documents: Documents) -> Float[np.ndarray, "layer head"]:
+    """How much the loss rises without each head, in nats per token."""
+    means = mean_outputs(model, documents.batches)
+    with eval_mode(model):
+        losses = (token_losses(model, batch, means) for batch in documents.batches)
+        rises = sum((without - loss).sum((-2, -1)) for without, loss in losses)
+    return np.asarray(rises) / documents.n_tokens
+
+
+def target_kinds(
+    corpus: Corpus | None, tokenizer: Tokenizer, spelled: list[str], documents: Documents
+) -> tuple[tuple[str, ...], Iterator[Int64[np.ndarray, " query"]]]:
+    """What the targets of each window are: names, and for each window, which of them a target is.
+    The roles of tales, if the documents are tales, or else KINDS."""
+    roles = document_roles(corpus, tokenizer, documents.tokens, documents.starts)
+    if roles is not None:
+        windows = documents.windows
+        return ROLES, (roles[each.begin :][: len(each.targets)] for each in windows)
+    return KINDS, (
+        _kinds([spelled[id] for id in (*window.ids, window.targets[-1])])
+        for window in documents.windows
+    )
+
+
+def _kinds(read: list[str]) -> Int64[np.ndarray, " query"]:
+    """The kind of each token but the first."""
+    found = []
+    known = {read[0].strip()}
+    for last, token in zip(read, read[1:], strict=False):
+        text = token.strip()
+        if not text:
+            kind = SPACE
+        elif not any(map(str.isalnum, text)):
+            kind = PUNCTUATION
+        elif token[0].isalnum() and last[-1:].isalnum():
+            kind = WITHIN
+        else:
+            kind = BEFORE if text in known else NEW
+        known.add(text)
+        found.append(kind)
+    return np.array(found)
+
+
+@torch.no_grad()
+def token_losses(
+    model: GPT, batch: Batch, means: Mapping[Part, Tensor]
+) -> tuple[Float[np.ndarray, "layer head batch query"], Float[np.ndarray, "batch query"]]:
+    """The loss of every target in nats with each head alone replaced by its mean, as `mean_outputs`
+    returns them, and that of the model; 0 for targets that are not scored."""
+    device = next(model.parameters()).device
+    inputs, targets = (tensor.to(device) for tensor in batch)
+
+    def loss(x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch query"]:
+        rows = zip(model.final_norm(x), targets, strict=True)  # a vocabulary may be large
+        return torch.stack(
+            [F.cross_entropy(model.logits(row).float(), y, reduction="none") for row, y in rows]
+        )
+
+    def apply(
+        block: nn.Module, streams: Float[Tensor, "copy batch query d_model"]
+    ) -> Float[Tensor, "copy batch query d_model"]:
+        return block(streams.flatten(0, 1)).unflatten(0, (len(streams), -1))
+
+    # The residual stream of the model, and then those without one head each, of the layers so far.
+    streams = model.embed(inputs)[None]
+    for layer, block in enumerate(model.blocks):
+        assert isinstance(block, Block)
+        after = [apply(block, chunk) for chunk in streams.split(COPIES)]
+        of_heads = torch.stack([means[layer, head] for head in range(model.config.n_heads)])
+        with ablate_each_head(block, of_heads):
+            after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
+        streams = torch.cat(after)
+    # One transfer for all: each waits for a GPU.
+    intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
+    shape = (model.config.n_layers, model.config.n_heads, *inputs.shape)
+    return np.reshape(without, shape), intact
