@@ -52,11 +52,60 @@ def read(arguments: list[str], script: str = "train") -> list[str]:
     return [each for each in given if not each.startswith(("hydra.", "+hydra.", "--"))]
 
 
-def test_a_text_without_quotes() -> None:
-    with pytest.raises(UserError, match=r'upon: .* in quotes: "prompt=Once upon"$'):
-        read(["prompt=Once", "upon"], "sample")
-    with pytest.raises(UserError, match=r"upon: must have the form setting=value; --help"):
-        read(["seed=1", "upon"], "sample")
+# The script, its arguments, and a part of the message about them.
+MISTAKES: list[tuple[str, list[str], str]] = [
+    ("sample", ["prompt=Once", "upon"], 'put a text with spaces in quotes: "prompt=Once upon"'),
+    ("sample", ["seed=1", "upon"], "upon: must have the form setting=value; --help lists the sett"),
+    ("sample", ["run=", "runs/x"], "value; leave out the space: run=runs/x"),
+    # Paths
+    ("sample", ["runs/a/"], "value; did you mean run=runs/a?"),
+    ("look", ["runs/a/checkpoints/x", "text=a"], "value; did you mean run=runs/a?"),
+    ("evaluate", ["latest"], "value; did you mean run=latest?"),
+    ("convert", ["runs/a", "to=x"], "value; did you mean source=runs/a?"),
+    ("convert", ["model", "to=x"], "value; did you mean source=model?"),
+    ("convert", ["runs", "to=x"], "of transformers, and runs is none; give one, such as source="),
+    ("shapes", ["a=b"], "value; did you mean run=a=b?"),
+    ("train", ["runs/a"], "value; did you mean resume=runs/a?"),
+    ("train", ["runs"], "and runs is none; give one, such as resume=runs/a"),
+    ("train", ["runs/none"], "resume= takes the folder of a run, and runs/none does not exist"),
+    ("train", ["hen.txt"], "value; did you mean data=text data.path=hen.txt?"),
+    ("sample", ["hen.txt"], "run= takes the folder of a run, and hen.txt is none"),
+    # Names
+    ("train", [".seed=1"], ".seed: has a dot, slash or @ at an end, or two in a row; give a name"),
+    ("train", ["seed.=1"], "seed.: has a dot"),
+    ("train", ["+trainer..max_steps=1"], "trainer..max_steps: has a dot"),
+    ("train", ["hydra..mode=MULTIRUN"], "hydra..mode: has a dot"),
+    ("train", ["model@=nano"], "model@: has a dot"),
+    ("train", ["hydras=1"], "hydras: no such setting"),
+    # Groups
+    (
+        "train",
+        ["trainer=5", "trainer.max_steps=1"],
+        "leave it out, or give one of them, such as tr",
+    ),
+    ("train", ["observe.attention=5"], "observe.attention=5: observe.attention is a group of sett"),
+]
+
+
+@pytest.mark.parametrize(("script", "arguments", "message"), MISTAKES)
+def test_a_mistake_in_the_form_of_an_argument(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    for run in ("runs/a", "a=b"):
+        (tmp_path / run / "tokenizer").mkdir(parents=True)
+        (tmp_path / run / "tokenizer/tokenizer.json").touch()
+        (tmp_path / run / "config.yaml").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").touch()
+    (tmp_path / "hen.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        read(arguments, script)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("group", ["data", "tokenizer", "model", "optimizer"])
