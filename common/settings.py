@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from common.errors import UserError, check_choice
 
 Config = TypeVar("Config")
+CAN_BE_NULL = "null: the dataclass derives it"  # Annotated[int, CAN_BE_NULL]
 Values = dict[str, Any]
 
 
@@ -63,6 +64,9 @@ def typed(
         value = values.get(name, part.default)
         if value is MISSING or (value is None and hint is str):
             raise UserError(f"{full_name}: is missing; give {full_name}=...")
+        if value is None and CAN_BE_NULL in get_args(hint):
+            found[name] = None
+            continue
         if value is not None and (below := _below(hint, value, full_name)):
             found[name] = typed(below, value, f"{full_name}.", root)
             continue
@@ -97,7 +101,7 @@ def _below(hint: Any, value: Any, name: str) -> type | None:
 
 def _kinds(hint: Any) -> dict[str, type]:
     """The dataclasses of the choices of an annotated group, by their names."""
-    if get_origin(hint) is not Annotated:
+    if get_origin(hint) is not Annotated or CAN_BE_NULL in get_args(hint):
         return {}
     return {name: kind.config for name, kind in get_args(hint)[1].items()}
 
