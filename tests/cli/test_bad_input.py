@@ -200,22 +200,26 @@ def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
     assert line.startswith("error: ") and "working folder" in line
 
 
-def test_every_script_runs_in_any_working_folder(tmp_path: Path) -> None:
+ON_A_RUN = (
+    ("train", "resume=runs/latest", "trainer.max_steps=8", "data=text", "data.path=hens.txt"),
+    ("evaluate",),
+    ("look", "text=hen"),
+    ("convert", "to=there"),
+    ("shapes",),
+)
+
+
+@pytest.mark.parametrize("scripts", [(), pytest.param(ON_A_RUN, marks=pytest.mark.long)])
+def test_scripts_run_in_any_working_folder(
+    tmp_path: Path, scripts: tuple[tuple[str, ...], ...]
+) -> None:
     """As users start them: in new processes, which print no warning."""
     folder = tmp_path / "a${x}b"
     folder.mkdir()
     (folder / "hens.txt").write_text("Once there was a hen. " * 200)
-    text = ("data=text", "data.path=hens.txt")
     small = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
-    for script, *arguments in (
-        ("train", *small, *text, "tokenizer=byte"),
-        ("train", "resume=runs/latest", "trainer.max_steps=8", *text),
-        ("sample", "max_new_tokens=3"),
-        ("evaluate",),
-        ("look", "text=hen"),
-        ("convert", "to=there"),
-        ("shapes",),
-    ):
+    new = ("train", *small, "data=text", "data.path=hens.txt", "tokenizer=byte")
+    for script, *arguments in (new, ("sample", "max_new_tokens=3"), *scripts):
         done = in_new_interpreter(script, *arguments, cwd=folder)
         assert done.returncode == 0, done.stderr
         assert done.stderr == "" or script == "sample"  # which says what it does
