@@ -300,7 +300,7 @@ class Tokenizer:
 
     @classmethod
     def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
-        """The opposite of `about` and `content`. Raises ValueError, KeyError or TypeError for
+        """The opposite of `metadata` and `content`. Raises ValueError, KeyError or TypeError for
         damaged content, on which tiktoken panics, and for a pattern that is not in use: matching an
         arbitrary one can take for ever."""
         lines = [line.split() for line in content.splitlines()]

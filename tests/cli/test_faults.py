@@ -119,19 +119,3 @@ def test_nothing_in_a_run_is_executed(copied: Path, kind: int) -> None:
         assert done.returncode in (0, 2), f"{place}: {done.stderr}"
         assert "Traceback" not in done.stderr, f"{place}: {done.stderr}"
         assert not (here / "sprung").exists() and not sprung.exists(), place
-
-
-def test_a_config_that_names_code_does_not_run_it(copied: Path) -> None:
-    """Tags of YAML are refused; to the reader of settings, Hydra's `_target_` is a name."""
-    config = copied / "run/config.yaml"
-    kept = config.read_text()
-    for script, run, planted in (
-        ("sample", "run", "x: !!python/object/apply:os.mkdir [sprung]\n"),
-        ("sample", "run", "model: {_target_: os.mkdir, path: sprung}\n"),
-        ("train", "resume", "observe: {_target_: os.mkdir, path: sprung}\n"),
-    ):
-        config.write_text(kept + planted)
-        done = command(script, f"{run}=run", cwd=copied)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert "config.yaml" in done.stderr
-        assert not (copied / "sprung").exists()

@@ -247,6 +247,7 @@ def test_stored_settings_build_the_same(tmp_path: Path) -> None:
         ("model.n_layer", 3, "model.n_layer: no such setting; did you mean model.n_layers?"),
         ("model.rope_theta", 10**400, "model.rope_theta: int too large"),
         ("model", [1, 2], "model: [1, 2] is no group of settings"),
+        ("model._target_", "os.mkdir", "model._target_: no such setting"),
         ("data.name", "novels", "data.name: 'novels' is unknown"),
         ("data.path", "x", "data.path: this choice of data has no such setting; add data="),
     ],
@@ -273,9 +274,17 @@ def test_a_setting_that_is_missing_is_named_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- 1", pytest.param("a: " + "[" * 20_000, id="deep"), "a: &b 1\nc: *b"]
+    "text",
+    [
+        *("", "- 1", pytest.param("a: " + "[" * 20_000, id="deep"), "a: &b 1\nc: *b"),
+        "a: !!python/object/apply:os.mkdir [sprung]",
+    ],
 )
-def test_a_damaged_stored_file_is_rejected(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(UserError, match=r"config\.yaml"):
-        read_settings(tmp_path / "config.yaml")
+def test_a_damaged_stored_file_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"^config\.yaml"):
+        read_settings(Path("config.yaml"))
+    assert [*tmp_path.iterdir()] == [tmp_path / "config.yaml"]

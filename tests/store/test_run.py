@@ -273,7 +273,7 @@ def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 
 def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
-    """Those that were the best for a while, or where a session stopped, do not push them out."""
+    """Former bests, and those where a session stopped, do not push them out."""
     checkpoints = Checkpoints(tmp_path)
     for step in range(1, 12):
         state = TrainState(step=step, best_step=min(step, 9))
