@@ -122,8 +122,10 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     is_path = "=" not in override or (not is_known and os.path.lexists(override))
     if is_path or not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
         problem = f"{override}: must have the form setting=value"
-        if before.endswith("=") and types.get(setting_name(before)) in (str, str | None):
+        if before.endswith("=") and setting_name(before) in types:
             meant = f"leave out the space: {before}{as_argument(override)}"
+        elif override in types:
+            meant = f"give it a value, without spaces: {override}=..."
         elif "/" in override or os.path.lexists(override) or is_latest(override):
             meant = _meant_by_path(Path(override), types)
         elif types.get(setting_name(before)) in (str, str | None):

@@ -58,6 +58,8 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     ("sample", ["prompt=Once", "upon"], 'put a text with spaces in quotes: "prompt=Once upon"'),
     ("sample", ["seed=1", "upon"], "upon: must have the form setting=value; --help lists the sett"),
     ("sample", ["run=", "runs/x"], "value; leave out the space: run=runs/x"),
+    ("train", ["trainer.max_steps=", "5"], "value; leave out the space: trainer.max_steps=5"),
+    ("sample", ["run", "=", "runs/x"], "value; give it a value, without spaces: run=..."),
     # Paths
     ("sample", ["runs/a/"], "value; did you mean run=runs/a?"),
     ("look", ["runs/a/checkpoints/x", "text=a"], "value; did you mean run=runs/a?"),

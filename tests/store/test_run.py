@@ -195,6 +195,15 @@ def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
         Run.open("run", "run")
 
 
+def test_a_path_into_a_run_is_named_with_its_folder(here: Path) -> None:
+    run = Run.create(
+        "runs/a b", "a: 1\n", {}, "0", lambda folder: (folder / "tokenizer.json").touch()
+    )
+    for inside in ("config.yaml", "checkpoints/step-000001"):
+        with pytest.raises(UserError, match=r"is in a run; give its folder: run='runs/a b'$"):
+            Run.open(str(run.path / inside), "run")
+
+
 def test_a_link_of_the_user_leads_to_a_run(here: Path) -> None:
     Path("disk/empty").mkdir(parents=True)
     Path("link").symlink_to("disk/empty")
