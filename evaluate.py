@@ -31,7 +31,7 @@ from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
 from inference.corpus import corpus_of
-from inference.opening import open_run
+from inference.opening import OpenRun, open_run
 from launch.cli import run_script
 from launch.quoting import overridden
 from observe.terminal import against_floor
@@ -73,6 +73,29 @@ def main(values: Values) -> None:
     device = choose_device(config.device, "device")
     opened = open_run(config.run, config.checkpoint, device)
     split = config.split or ("val" if config.data is None else "all")
+    batches = choose_batches(config, opened, split)
+    result = measure(
+        opened.model,
+        show_progress(batches),
+        torch.from_numpy(opened.tokenizer.token_bytes),
+        device,
+        autocast(device, evaluation_dtype(device, config.precision)),
+        batches.bits,
+    )
+    loss, bpb, floor = result.loss, result.bpb, result.floor_bpb
+    if config.json:
+        place = {"run": str(opened.run.path), "step": opened.step, "split": split}
+        losses = {"loss": loss, "bpb": bpb, "floor_bpb": floor}
+        print(json.dumps({**place, **losses, "tokens": result.tokens, "bytes": result.bytes}))
+        return
+    print(
+        f"{split}: {loss:.4f} nats per token, {against_floor(bpb, floor)} "
+        f"({result.tokens:,} tokens, {result.bytes:,} bytes)"
+    )
+
+
+def choose_batches(config: EvaluateConfig, opened: OpenRun, split: str) -> EvalBatches:
+    """What is scored. Raises UserError for settings that contradict each other."""
     own = corpus_of(opened.run)
     data = choose_data(config.data, own, split)
     if split == "all" and config.data is not None:
@@ -100,24 +123,7 @@ def main(values: Values) -> None:
         raise UserError(f"stride: {config.stride} is more than the context length of {length}")
     bits = dataset.val_bits if tokens is dataset.val else None
     batches = EvalBatches(tokens, length, config.batch_size, starts, config.stride, bits)
-    batches = batches.part(n_tokens(config.eval_tokens))
-    measured = measure(
-        opened.model,
-        show_progress(batches),
-        torch.from_numpy(opened.tokenizer.token_bytes),
-        device,
-        autocast(device, evaluation_dtype(device, config.precision)),
-    )
-    floor = replace(measured, bits=batches.bits).floor_bpb
-    if config.json:
-        found = {"run": str(opened.run.path), "step": opened.step, "split": split}
-        found |= {"loss": measured.loss, "bpb": measured.bpb, "floor_bpb": floor}
-        print(json.dumps({**found, "tokens": measured.tokens, "bytes": measured.bytes}))
-        return
-    print(
-        f"{split}: {measured.loss:.4f} nats per token, {against_floor(measured.bpb, floor)} "
-        f"({measured.tokens:,} tokens, {measured.bytes:,} bytes)"
-    )
+    return batches.part(n_tokens(config.eval_tokens))
 
 
 def choose_data(given: Any, own: Any, split: str) -> Any:

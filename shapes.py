@@ -26,7 +26,7 @@ from common.settings import Values, build
 from inference.opening import RunConfig, read_config
 from launch.cli import run_script
 from launch.quoting import overridden
-from model import GPT, ModelConfig, record_attention
+from model import GPT, AttentionSteps, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.gpt import Block
 from model.layers import Rotary
@@ -65,14 +65,12 @@ class Step(NamedTuple):
     tensor: Tensor
 
 
-@torch.no_grad()
-def walk(
-    attention: CausalSelfAttention,
-    x: Float[Tensor, "batch token d_model"],
-) -> list[Step]:
-    """Run `x` through the module and return every tensor, in the order of computation."""
-    masked = "later keys" if attention.window is None else "later keys and those before the window"
-    seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of each layer, by name
+def run_watched(
+    attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
+) -> tuple[Tensor, AttentionSteps, dict[str, tuple[Tensor, Tensor]]]:
+    """The output for `x`, the steps of the formula, and the input and output of each layer by its
+    name."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         return lambda _layer, inputs, output: seen.update({name: (inputs[0], output)})
@@ -85,7 +83,17 @@ def walk(
         for hook in hooks:
             hook.remove()
     (steps,) = layers
+    return output, steps, seen
 
+
+@torch.no_grad()
+def walk(
+    attention: CausalSelfAttention,
+    x: Float[Tensor, "batch token d_model"],
+) -> list[Step]:
+    """Run `x` through the module and return every tensor, in the order of computation."""
+    masked = "later keys" if attention.window is None else "later keys and those before the window"
+    output, steps, seen = run_watched(attention, x)
     projected = ("batch", "token", "head*d_head")
     kv_projected = ("batch", "token", "kv_head*d_head")
     heads, kv_heads = ("batch", "head", "token", "d_head"), ("batch", "kv_head", "token", "d_head")

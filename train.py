@@ -50,7 +50,9 @@ def train(settings: Settings) -> float:
         if isinstance(started, float):  # nothing is left to do
             return started
         config, run, state = started.config, started.run, started.state
-        data = training_data(started.dataset, config)
+        data = training_data(
+            started.dataset, config.trainer, config.model.context_length, config.seed
+        )
         is_finetuned = config.init_from is not None
         with run.in_place():
             # The order matters: the guard counts the skipped steps before others read the state,

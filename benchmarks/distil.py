@@ -83,7 +83,10 @@ def train_student(teachers: list[Path], *settings: str) -> float:
     _, dataset = load_dataset(config.data, opened[0].tokenizer, config.cache_dir, length)
     torch.manual_seed(config.seed)
     model = GPT(config.model, dataset.tokenizer.vocab_size).to(ranks.device)
-    data, state = training_data(dataset, config), TrainState()
+    data, state = (
+        training_data(dataset, config.trainer, config.model.context_length, config.seed),
+        TrainState(),
+    )
     precision = training_precision(config.trainer.precision, model, state, config.cache_dir, ranks)
     trainer = Trainer(
         config.trainer,

@@ -62,9 +62,9 @@ def in_turn(
     return results
 
 
-def spread(values: Collection[float], spec: str, unit: str = "") -> str:
-    """Median, minimum and maximum, each formatted with `spec`: "3.8 s (3.7 to 4.1)"."""
-    return f"{median(values):{spec}}{unit} ({min(values):{spec}} to {max(values):{spec}})"
+def spread(values: Collection[float], spec: str) -> str:
+    """Median, minimum and maximum, each formatted with `spec`: "3.8 (3.7 to 4.1)"."""
+    return f"{median(values):{spec}} ({min(values):{spec}} to {max(values):{spec}})"
 
 
 def run(command: list[str], folder: Path, **variables: str) -> float:

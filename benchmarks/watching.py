@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -107,19 +107,27 @@ def child(how: str, settings: list[str]) -> None:
         return [Watched(partial(timed, observer)) for observer in observers]
 
     observe.build_observers = build  # type: ignore[assignment]
+    seconds = run_training(settings)
+    measured = relative(outside) if how == "in turn" else inside
+    Path("measured.json").write_text(json.dumps([measured, seconds]))
+
+
+def run_training(settings: list[str]) -> float:
+    """The seconds of train.py with these settings."""
     sys.argv[1:] = settings
     began = time.perf_counter()
-    with suppress(SystemExit):  # with which train.py ends
+    with suppress(SystemExit):  # with which it ends
         runpy.run_path(TRAIN[1], run_name="__main__")
-    seconds = time.perf_counter() - began
-    # Each watched block relative to the mean of its neighbours, without the first, which is slow
-    # for other reasons.
-    slower = {
+    return time.perf_counter() - began
+
+
+def relative(outside: Mapping[int, float]) -> dict[int, float]:
+    """The seconds of each watched block relative to the mean of its neighbours, without those of
+    the first, which is slow for other reasons."""
+    return {
         block: 2 * outside[block] / (outside[block - 1] + outside[block + 1])
         for block in range(2, max(outside, default=0), 2)
     }
-    measured = slower if how == "in turn" else inside
-    Path("measured.json").write_text(json.dumps([measured, seconds]))
 
 
 if __name__ == "__main__":

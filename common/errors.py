@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
@@ -124,7 +125,9 @@ def check_range(
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise ValueError unless `value` is one of `choices`."""
     if value not in (known := tuple(choices)):
-        raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
+        similar = get_close_matches(str(value), known, 1)
+        meant = f"; did you mean {similar[0]}?" if similar else ""
+        raise ValueError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}{meant}")
 
 
 def check_path(setting: str, path: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from common.errors import UserError, check_choice
 
 Config = TypeVar("Config")
+CAN_BE_NULL = "null: the dataclass derives it"  # Annotated[int, CAN_BE_NULL]
 Values = dict[str, Any]
 
 
@@ -50,10 +51,11 @@ def typed(
     parts = {part.name: part for part in fields(kind)}
     if unknown := [name for name in values if name not in parts]:
         group, _, key = str(unknown[0]).rpartition(".")
+        name = f"{prefix}{unknown[0]}"
+        check_name(name)
         if group:
-            name = f"{prefix}{unknown[0]}"
             raise UserError(f"{name}: is a key with a dot; write {group}: and, below it, {key}:")
-        raise UserError(no_such_setting(f"{prefix}{key}", *root))
+        raise UserError(no_such_setting(name, *root))
     schema = OmegaConf.structured(kind)
     OmegaConf.set_readonly(schema, False)  # that of a frozen dataclass is
     found: Values = {}
@@ -62,6 +64,9 @@ def typed(
         value = values.get(name, part.default)
         if value is MISSING or (value is None and hint is str):
             raise UserError(f"{full_name}: is missing; give {full_name}=...")
+        if value is None and CAN_BE_NULL in get_args(hint):
+            found[name] = None
+            continue
         if value is not None and (below := _below(hint, value, full_name)):
             found[name] = typed(below, value, f"{full_name}.", root)
             continue
@@ -96,7 +101,7 @@ def _below(hint: Any, value: Any, name: str) -> type | None:
 
 def _kinds(hint: Any) -> dict[str, type]:
     """The dataclasses of the choices of an annotated group, by their names."""
-    if get_origin(hint) is not Annotated:
+    if get_origin(hint) is not Annotated or CAN_BE_NULL in get_args(hint):
         return {}
     return {name: kind.config for name, kind in get_args(hint)[1].items()}
 
@@ -155,6 +160,15 @@ def all_settings(kind: type, prefix: str = "") -> Values:
     return found
 
 
+def check_name(name: str) -> None:
+    """Raise UserError for `.seed`, `seed.` and `trainer..max_steps`."""
+    if not all(re.split("[./@]", name)):
+        raise UserError(
+            f"{name}: has a dot, slash or @ at an end, or two in a row; give a name as --help "
+            "lists it"
+        )
+
+
 def no_such_setting(name: str, kind: type, prefix: str = "") -> str:
     """The message about a setting that does not exist, with the most similar of those of `kind`."""
     names = all_settings(kind, prefix)
@@ -165,18 +179,13 @@ def no_such_setting(name: str, kind: type, prefix: str = "") -> str:
             f"{group}={choice}" for choice, below in kinds if key in get_type_hints(below)
         )
         if not others:
-            return f"{name}: its group is given as one value; leave that out"
+            groups = " or ".join(other for other in names if name.startswith(f"{other}."))
+            return f"{name}: a file gives {groups} as one value; give its settings below it there"
         return f"{name}: this choice of {group} has no such setting; add {others}"
-
-    def similarity(other: str) -> tuple[float, float]:
-        own, others_own = (full_name.rpartition(".")[2] for full_name in (name, other))
-        is_abbreviation = len(own) > 2 and others_own.startswith(own)
-        return (
-            1.0 if is_abbreviation else SequenceMatcher(None, own, others_own).ratio(),
-            SequenceMatcher(None, name, other).ratio(),
-        )
-
-    best = max(names, key=similarity)
-    if similarity(best)[0] > 0.7:
+    own, keys = name.rpartition(".")[2], {other: other.rpartition(".")[2] for other in names}
+    longer = [key for key in keys.values() if len(own) > 2 and key.startswith(own)]
+    similar = longer or get_close_matches(own, keys.values(), 1, 0.7)
+    named_so = [other for other, key in keys.items() if key in similar]
+    for best in get_close_matches(name, named_so, 1, 0):
         return f"{name}: no such setting; did you mean {best}?"
     return f"{name}: no such setting; --help lists them"

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from common.errors import UserError, printable
 from data.corpus import SPLITS, Corpus, CorpusConfig
 from data.dataset import DatasetConfig, Streamed
+from data.encoding import Dataset
 from data.files import local_path
 from data.shakespeare import ShakespeareConfig, open_shakespeare
 from data.tales import Tales, TalesConfig
 from data.text import TextConfig, open_text
 from data.tokenizer import Tokenizer, TokenizerConfig
-from data.tokens import Dataset, ending_ids, prepare, start_ids
+from data.tokens import ending_ids, prepare, start_ids
 
 
 class CorpusKind(NamedTuple):

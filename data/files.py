@@ -6,8 +6,8 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import UserError, pluralize, print, printable
@@ -37,14 +37,19 @@ def find_files(path: str) -> list[Path]:
     with readable(path):
         if chosen.is_file():
             return [chosen]
-        found = _files_below(chosen) if chosen.is_dir() else _files_of_glob(chosen)
+        found, left_out = _files_below(chosen) if chosen.is_dir() else _files_of_glob(chosen)
     if not found:
-        problem = "matches no files" if glob.has_magic(path) else "does not exist"
-        if chosen.exists():
-            problem = "contains no files" if chosen.is_dir() else "is neither a file nor a folder"
+        only = f" but {', '.join(left_out)}, which are left out" if left_out else ""
+        problem = f"matches no files{only}" if glob.has_magic(path) else "does not exist"
+        if chosen.is_dir():
+            problem = f"contains no files{only}"
+        elif chosen.exists():
+            problem = "is neither a file nor a folder"
         elif "://" in path:
             problem = "is a URL, which data=dataset reads"
         raise UserError(f"data.path: {path} {problem}; give a file, a folder or a glob pattern")
+    if left_out and chosen.is_dir():
+        print(printable(f"note: left out {', '.join(left_out)}"), file=sys.stderr)
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
     found.sort(key=lambda file: (len(file.parts), file.as_posix()), reverse=True)
     once = {real_path(file): file for file in found}
@@ -66,16 +71,24 @@ def readable(name: object) -> Iterator[None]:
         ) from error
 
 
-def _files_below(chosen: Path) -> list[Path]:
-    """Those of runs are left out, with a note: a run in a folder of texts would be trained on its
-    own log."""
+def _files_below(chosen: Path) -> tuple[list[Path], list[str]]:
+    """The files below a folder, and what is left out. Those of runs are: a run in a folder of texts
+    would be trained on its own log."""
     below = [*chosen.rglob("*")]
-    runs = {folder for folder in below if _is_run(folder)}
+    runs = {folder for folder in below if is_run(folder)}
+    found, left_out = _divided(
+        (file for file in below if file.is_file() and runs.isdisjoint(file.parents)), chosen
+    )
+    left_out += [f"the run {run}" for run in sorted(runs)[:5]]
+    left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
+    return found, left_out
+
+
+def _divided(files: Iterable[Path], folder: Path) -> tuple[list[Path], list[str]]:
+    """The files in a folder that are neither hidden nor backups, and what is left out."""
     found, hidden, backups = list[Path](), 0, list[str]()
-    for file in below:
-        if not file.is_file() or not runs.isdisjoint(file.parents):
-            continue
-        if any(part.startswith(".") for part in file.relative_to(chosen).parts):
+    for file in files:
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
             hidden += 1
         elif BACKUP.fullmatch(file.name):
             backups.append(file.name)
@@ -85,15 +98,12 @@ def _files_below(chosen: Path) -> list[Path]:
     if backups:
         names = ", ".join([*sorted(backups)[:5], *(["..."] if len(backups) > 5 else [])])
         left_out.append(f"{pluralize(len(backups), 'backup')} of an editor ({names})")
-    left_out += [f"the run {run}" for run in sorted(runs)[:5]]
-    left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
-    if left_out:
-        print(printable(f"note: left out {', '.join(left_out)}"), file=sys.stderr)
-    return found
+    return found, left_out
 
 
-def _files_of_glob(chosen: Path) -> list[Path]:
-    """Names of folders that exist are no patterns, whatever they contain."""
+def _files_of_glob(chosen: Path) -> tuple[list[Path], list[str]]:
+    """The files that a pattern matches, and what is left out. Names of folders that exist are no
+    patterns, whatever they contain."""
     known = Path()
     for part in chosen.parts:
         if not (known / part).is_dir():
@@ -104,9 +114,16 @@ def _files_of_glob(chosen: Path) -> list[Path]:
     # are skipped, too, unless they are asked for.
     names = glob.glob(str(Path(glob.escape(str(known)), *rest)), recursive=True)  # noqa: PTH207
     asked = bool(BACKUP.fullmatch(chosen.name))
-    found = (file for file in map(Path, names) if file.is_file())
-    return [file for file in found if asked or not BACKUP.fullmatch(file.name)]
+    matched = (file for file in map(Path, names) if file.is_file())
+    found = [file for file in matched if asked or not BACKUP.fullmatch(file.name)]
+    if found or not rest:
+        return found, []
+    with suppress(ValueError):  # a pattern that only `glob` accepts
+        matched = (file for file in known.glob(str(Path(*rest))) if file.is_file())
+        return [], _divided(matched, known)[1]
+    return [], []
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
     return all((folder / name).is_file() for name in ("config.yaml", "tokenizer/tokenizer.json"))

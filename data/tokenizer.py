@@ -300,7 +300,7 @@ class Tokenizer:
 
     @classmethod
     def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
-        """The opposite of `about` and `content`. Raises ValueError, KeyError or TypeError for
+        """The opposite of `metadata` and `content`. Raises ValueError, KeyError or TypeError for
         damaged content, on which tiktoken panics, and for a pattern that is not in use: matching an
         arbitrary one can take for ever."""
         lines = [line.split() for line in content.splitlines()]
@@ -452,16 +452,13 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(encoding)
 
 
-def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
-    """The tokenizer `byte`, or one of `PRETRAINED`, which tiktoken downloads on first use, for a
-    model with `vocab_size` tokens, by default as many as it has.
-
-    Raises UserError if it cannot be downloaded, and ValueError if the model has fewer tokens.
-    """
+def fixed_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer `byte`, or one of `PRETRAINED`, which tiktoken downloads on first use. Raises
+    UserError if it cannot be downloaded."""
     if name == "byte":
         ranks = {bytes([byte]): byte for byte in range(256)}
         encoding = tiktoken.Encoding("byte", pat_str=BYTE, mergeable_ranks=ranks, special_tokens={})
-        return Tokenizer(encoding, vocab_size=vocab_size)
+        return Tokenizer(encoding)
     try:
         encoding = tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:
@@ -470,4 +467,4 @@ def fixed_tokenizer(name: str, vocab_size: int | None = None) -> Tokenizer:
             f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder with its files, "
             "or choose tokenizer=bpe"
         ) from error
-    return Tokenizer(encoding, vocab_size=vocab_size)
+    return Tokenizer(encoding)

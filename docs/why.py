@@ -90,7 +90,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     _, dataset = load_dataset(
         config.data, opened.tokenizer, ".cache", length, trusted=False, say=print
     )
-    data = training_data(dataset, config)
+    data = training_data(dataset, config.trainer, config.model.context_length, config.seed)
     checkpoint = opened.run.checkpoints.folder / f"step-{step:06d}"
     state, ranks = load_state(checkpoint), Ranks()
     precision = training_precision(config.trainer.precision, model, state, ".cache", ranks)

@@ -9,7 +9,7 @@ from data.imported import steps_of, unspell
 from data.patterns import BYTE, GPT2, SMOLLM
 from data.tokenizer import ImportedTokenizer, Merging
 from exchange.merges import merges_of, spell
-from exchange.patterns import BY_SPELLING
+from exchange.spellings import BY_SPELLING
 
 
 def import_tokenizer(content: str, **sizes: Any) -> ImportedTokenizer:

@@ -17,7 +17,7 @@ from data.patterns import BYTE
 from data.tokenizer import MAX_BYTES, METADATA, BytePairs, ImportedTokenizer, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import merges_of, spell
-from exchange.patterns import oniguruma
+from exchange.spellings import oniguruma
 
 if TYPE_CHECKING:
     import tokenizers

@@ -13,7 +13,6 @@ import inspect
 import io
 import os
 import platform
-import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable
@@ -126,8 +125,7 @@ def accept_any_text() -> None:
 
 def version() -> str:
     """The versions of glassgpt, torch and Python, in one line."""
-    import torch
+    from importlib import metadata
 
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (own,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
-    return f"glassgpt {own}, torch {torch.__version__}, Python {platform.python_version()}"
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("glassgpt", "torch"))
+    return f"{versions}, Python {platform.python_version()}"

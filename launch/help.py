@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from launch.quoting import CONFIGS
+from launch.quoting import CONFIGS, choices
 
 COLUMN = 36  # where the meaning begins
 # Hydra's own keys, which are not settings of the project.
@@ -51,7 +51,7 @@ def read_explained(path: Path, prefix: str = "") -> list[Explained]:
 def explain(text: str, script: str) -> str:
     """Hydra's help, which ends with all settings as YAML, with the meaning of each setting."""
     header, _, settings = text.rstrip().partition(":\n\n")  # of the line "All settings ..."
-    header = re.sub(r"\{(\w+)\}", lambda found: choices(found[1]), header)
+    header = re.sub(r"\{(\w+)\}", lambda found: ", ".join(choices(found[1])), header)
     values = yaml.safe_load(settings)
     meanings = _meanings(script, values)
     shown = [f"{header}:", ""]
@@ -65,19 +65,14 @@ def explain(text: str, script: str) -> str:
     return "\n".join(shown)
 
 
-def choices(group: str) -> str:
-    """The options of a group, which are the files in its folder."""
-    return ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
-
-
 def _meanings(script: str, values: dict[str, Any]) -> dict[str, str]:
     """What the settings of a script mean, by their full names. A choice that says nothing of one
     means by it what the others do."""
     files = [(CONFIGS / f"{script}.yaml", "")]
     for group, chosen in values.items():
         name = chosen.get("name") if isinstance(chosen, dict) else None
-        choices = sorted((CONFIGS / group).glob("*.yaml"), key=lambda path: path.stem != name)
-        files += [(path, f"{group}.") for path in choices]
+        named = sorted(choices(group), key=lambda choice: choice != name)
+        files += [(CONFIGS / group / f"{choice}.yaml", f"{group}.") for choice in named]
     found: dict[str, str] = {}
     for file, prefix in files:
         for setting in read_explained(file, prefix):

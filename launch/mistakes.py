@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from common.errors import UserError, print, printable, refusal
+from common.errors import UserError, check_choice, print, printable, refusal
 from common.settings import first_line, no_such_setting
+from launch.quoting import choices
 
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5
@@ -78,6 +79,12 @@ def composing_failure(error: Exception, kind: type | None) -> str:
         name = refused[1] if refused else cause.full_key or ""
         if not name.startswith("hydra"):
             return no_such_setting(name, kind)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        try:
+            check_choice(group, choice, error.options or choices(group))
+        except ValueError as unknown:
+            return str(unknown)
     if isinstance(error, OverrideParseException):
         # Hydra 1.4 first lists all settings, in a line.
         reason = re.sub(r"(?s)\AError when parsing index: .*'\]\.\n", "", str(error))

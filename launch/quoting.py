@@ -7,13 +7,16 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 
 from common.errors import UserError, as_argument
-from common.settings import all_settings, literal, no_such_setting
+from common.settings import all_settings, check_name, literal, no_such_setting
+from data.files import is_run
+from store.run import is_latest
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
@@ -56,6 +59,11 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
     return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
 
 
+def choices(group: str) -> list[str]:
+    """The options of a group, which are the files in its folder."""
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
 class _Flags(argparse.ArgumentParser):
     """Those of Hydra's flags that are taken."""
 
@@ -73,14 +81,17 @@ class _Flags(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
             message += "; settings are given without dashes, such as trainer.max_steps=500, and "
-            message += "the flags are --multirun, --help, --version, --cfg, --info and --config-dir"
+            message += "the flags are --multirun, --help, --version, --cfg, --resolve, --info and "
+            message += "--config-dir"
         raise UserError(message)
 
 
 def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags that are given, with their values, and the settings. Raises UserError for an
     unknown flag."""
-    given = vars(_Flags().parse_intermixed_args(arguments))
+    # Otherwise -cnx, where -cn=x is meant, would be --cfg=nx.
+    divided = [re.sub(r"(?s)\A(-c[dnp])(?=[^=])", r"\1=", argument) for argument in arguments]
+    given = vars(_Flags().parse_intermixed_args(divided))
     if "refused" in given:
         raise UserError(
             "--config-name, --config-path: each script has its own settings; change them as "
@@ -107,26 +118,49 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     except UnicodeEncodeError:
         raise UserError(f"{name}: is not UTF-8; convert it to UTF-8") from None
     is_group = (CONFIGS / name.partition("@")[0]).is_dir()
-    is_known = name in types or is_group or name.startswith("hydra")
+    is_known = name in types or is_group or re.match(r"hydra([./@]|\Z)", name)
     is_path = "=" not in override or (not is_known and os.path.lexists(override))
     if is_path or not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
         problem = f"{override}: must have the form setting=value"
-        if meant := _setting_of_path(Path(override), types):
-            raise UserError(f"{problem}; did you mean {meant}={as_argument(override)}?")
-        if types.get(setting_name(before)) in (str, str | None):
-            raise UserError(f'{problem}; put a text with spaces in quotes: "{before} {override}"')
-        raise UserError(f"{problem}; --help lists the settings")
+        if before.endswith("=") and setting_name(before) in types:
+            meant = f"leave out the space: {before}{as_argument(override)}"
+        elif override in types:
+            meant = f"give it a value, without spaces: {override}=..."
+        elif "/" in override or os.path.lexists(override) or is_latest(override):
+            meant = _meant_by_path(Path(override), types)
+        elif types.get(setting_name(before)) in (str, str | None):
+            meant = f'put a text with spaces in quotes: "{before} {override}"'
+        else:
+            meant = "--help lists the settings"
+        raise UserError(f"{problem}; {meant}")
+    check_name(name)
     if not is_known:
         raise UserError(no_such_setting(name, kind))
+    if is_dataclass(types.get(name)) and not is_group and not re.search("=\\s*{", override):
+        example = next(other for other in types if other.startswith(f"{name}."))
+        raise UserError(
+            f"{override}: {name} is a group of settings, not one value; leave it out, or give one "
+            f"of them, such as {example}=..."
+        )
 
 
-def _setting_of_path(path: Path, types: Mapping[str, Any]) -> str | None:
-    """The setting that a lone path, as in `sample.py runs/x`, is for; None for other words."""
-    is_run = path.parts[:1] in (("runs",), ("latest",)) or (path / "config.yaml").is_file()
-    if "data.path" in types and not is_run:
-        return "data=text data.path" if os.path.lexists(path) else None
-    settings = [name for name in ("run", "source", "resume") if name in types]
-    return settings[0] if settings and (is_run or path.is_dir()) else None
+def _meant_by_path(path: Path, types: Mapping[str, Any]) -> str:
+    """What a lone path, as in `sample.py runs/x`, may be meant for."""
+    setting = next((name for name in ("run", "source", "resume") if name in types), None)
+    run = next((folder for folder in (path, *path.parents) if is_run(folder)), None)
+    if setting and (run or is_latest(path)):
+        return f"did you mean {setting}={as_argument(run or path)}?"
+    if setting == "source" and (path / "config.json").is_file():
+        return f"did you mean source={as_argument(path)}?"
+    runs = sorted(file.parent for file in path.glob("*/config.yaml"))
+    if "data.path" in types and os.path.lexists(path) and not runs:
+        return f"did you mean data=text data.path={as_argument(path)}?"
+    if not setting:
+        return "--help lists the settings"
+    kinds = "a run, or of a model of transformers" if setting == "source" else "a run"
+    what = "is none" if os.path.lexists(path) else "does not exist"
+    example = f"; give one, such as {setting}={as_argument(runs[0])}" if runs else ""
+    return f"{setting}= takes the folder of {kinds}, and {path} {what}{example}"
 
 
 def quote(override: str, types: Mapping[str, Any], sweeps: bool = False) -> str:

@@ -16,7 +16,7 @@ from common.errors import UserError, print, printable
 from common.files import naming
 from data.corpora import load_dataset
 from data.corpus import Corpus
-from data.tokens import Dataset
+from data.encoding import Dataset
 from inference.writer import Writer
 from launch.quoting import overridden
 from launch.schema import TrainConfig

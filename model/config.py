@@ -7,35 +7,28 @@ configs/model/; those here are for models that were converted from other formats
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated
 
 from common.errors import check_choice, check_range
+from common.settings import CAN_BE_NULL
+from model.layers import MLPS, NORMS, POSITIONS
 
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
 MAX_SIZE = 10**9
 MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
-# The names of parts. The tables NORMS, POSITIONS and MLPS, beside the code, have an entry for each.
-CHOICES = {
-    "norm": ("layernorm", "rmsnorm"),
-    "position": ("learned", "rotary"),
-    "mlp": ("gelu", "relu2", "swiglu"),
-}
-ANY = ()
+CHOICES: dict[str, Mapping[str, object]] = {"norm": NORMS, "position": POSITIONS, "mlp": MLPS}
 # What the other implementations of the model know: Hugging Face transformers, GGUF, the live page.
-KNOWN: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("n_layers", "n_heads", "d_model", "context_length", "n_kv_heads"), ANY),
-    **dict.fromkeys(("d_head", "d_mlp", "qk_norm", "bias", "tied_embeddings"), ANY),
-    **dict.fromkeys(("rope_theta", "norm_eps", "dropout", "attention_dropout"), ANY),
+# Of a setting with a default they know that alone, apart from those of training.
+KNOWN = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("learned", "rotary"),
     "mlp": ("gelu", "swiglu"),
 }
+TRAINING = ("attention_dropout",)
 
-if TYPE_CHECKING:
-    Derived = int
-else:
-    Derived = int | None  # None is replaced in `__post_init__`
+Derived = Annotated[int, CAN_BE_NULL]  # null is replaced in `__post_init__`
 
 
 @dataclass
@@ -108,10 +101,10 @@ class ModelConfig:
 
     def check_known(self, where: str) -> None:
         """Raise ValueError, naming a setting, unless another implementation of the model, `where`,
-        knows its value. One that is in no list here must have its default."""
+        knows its value."""
         for field in fields(self):
             value, known = getattr(self, field.name), KNOWN.get(field.name, (field.default,))
-            if known != ANY and value not in known:
+            if known != (MISSING,) and field.name not in TRAINING and value not in known:
                 names = ", ".join("null" if option is None else str(option) for option in known)
                 raise ValueError(
                     f"model.{field.name}: {value} is unknown to {where}; it knows only {names}"

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from common.errors import check_range
+from common.errors import check_choice, check_range
 from model.attention import (
     Attend,
     AttentionSteps,
@@ -50,29 +50,10 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
 
     Raises ValueError for an unknown name.
     """
-    if keep not in ("steps", *AttentionSteps._fields):
-        known = ", ".join(AttentionSteps._fields)
-        raise ValueError(f"keep: {keep!r} is unknown; choose one of {known}, or steps")
+    check_choice("keep", keep, ("steps", *AttentionSteps._fields))
     records: list[Any] = []
-
-    def recorder(layer: int) -> Attend:
-        def attend(
-            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
-        ) -> Tensor:
-            if mask is None:
-                mask = causal_mask(query.shape[2], key.shape[2], query.device)
-            steps = explicit_attention(query, key, value, mask, dropout)
-            del records[layer:]  # left by an earlier forward pass
-            if keep == "steps":
-                records.append(AttentionSteps(*(step.detach() for step in steps)))
-            else:
-                records.append(getattr(steps, keep).detach())
-            return steps.context
-
-        return attend
-
     modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
-    recorders = [recorder(layer) for layer in range(len(modules))]
+    recorders = [_recorder(records, layer, keep) for layer in range(len(modules))]
     for module, own in zip(modules, recorders, strict=True):
         module.attends.append(own)
     try:
@@ -80,6 +61,25 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
     finally:
         for module, own in zip(modules, recorders, strict=True):
             module.attends.remove(own)
+
+
+def _recorder(records: list[Any], layer: int, keep: str) -> Attend:
+    """The explicit formula, which also puts what is to be kept in the place of the layer."""
+
+    def attend(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float
+    ) -> Tensor:
+        if mask is None:
+            mask = causal_mask(query.shape[2], key.shape[2], query.device)
+        steps = explicit_attention(query, key, value, mask, dropout)
+        del records[layer:]  # left by an earlier forward pass
+        if keep == "steps":
+            records.append(AttentionSteps(*(step.detach() for step in steps)))
+        else:
+            records.append(getattr(steps, keep).detach())
+        return steps.context
+
+    return attend
 
 
 Part = tuple[int, int] | str

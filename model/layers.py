@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from model.config import ModelConfig
-
 LEVELS = 1 << 16  # of a random 16-bit integer
+
+
+class Sizes(Protocol):
+    """What the parts read of a `ModelConfig`, which is built of their tables."""
+
+    d_model: int
+    d_head: int
+    d_mlp: int
+    context_length: int
+    bias: bool
+    dropout: float
+    norm_eps: float
+    rope_theta: float
 
 
 class RMSNorm(nn.RMSNorm):
@@ -35,11 +46,11 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
-def _layer_norm(config: ModelConfig) -> nn.Module:
+def _layer_norm(config: Sizes) -> nn.Module:
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
-def _rms_norm(config: ModelConfig) -> nn.Module:
+def _rms_norm(config: Sizes) -> nn.Module:
     return RMSNorm(config.d_model, eps=config.norm_eps)
 
 
@@ -97,23 +108,23 @@ class Rotary(nn.Module):
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
 
 
-def _learned(config: ModelConfig) -> nn.Module:
+def _learned(config: Sizes) -> nn.Module:
     return LearnedPosition(config.context_length, config.d_model)
 
 
-def _rotary(config: ModelConfig) -> nn.Module:
+def _rotary(config: Sizes) -> nn.Module:
     return Rotary(config.context_length, config.d_head, config.rope_theta)
 
 
-def _none(config: ModelConfig) -> nn.Module:
+def _none(config: Sizes) -> nn.Module:
     return NoPosition()
 
 
 class Position(NamedTuple):
     """What a scheme does to the embeddings, and to the queries and keys of each head."""
 
-    embeddings: Callable[[ModelConfig], nn.Module]
-    heads: Callable[[ModelConfig], nn.Module]
+    embeddings: Callable[[Sizes], nn.Module]
+    heads: Callable[[Sizes], nn.Module]
 
 
 POSITIONS = {"learned": Position(_learned, _none), "rotary": Position(_none, _rotary)}
@@ -145,7 +156,7 @@ class PlainMLP(nn.Module):
 
     activation: Callable[[Tensor], Tensor]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: Sizes) -> None:
         super().__init__()
         self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
         self.down = nn.Linear(config.d_mlp, config.d_model, bias=config.bias)
@@ -172,7 +183,7 @@ class SquaredReluMLP(PlainMLP):
 class SwiGLU(nn.Module):
     """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: Sizes) -> None:
         super().__init__()
         self.gate = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)
         self.up = nn.Linear(config.d_model, config.d_mlp, bias=config.bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,52 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from data.corpus import Corpus
-from data.tokens import Dataset
+from data.encoding import Dataset
 from model import GPT
+
+
+class _Named(Protocol):
+    name: str
+
+
+class _Trainer(Protocol):
+    max_steps: int
+
+
+class _Samples(Protocol):
+    every: int
+
+
+class _Observe(Protocol):
+    tensorboard: bool
+
+    @property
+    def attention(self) -> Any: ...  # an AttentionConfig, whose file imports this one
+
+    @property
+    def samples(self) -> _Samples: ...
+
+
+class RunSettings(Protocol):
+    """The settings that observers read, of all that a run has: `launch.schema.TrainConfig`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    name: str | None
+
+    @property
+    def data(self) -> _Named: ...
+
+    @property
+    def tokenizer(self) -> _Named: ...
+
+    @property
+    def optimizer(self) -> _Named: ...
+
+    @property
+    def trainer(self) -> _Trainer: ...
+
+    @property
+    def observe(self) -> _Observe: ...
 
 
 @dataclass
@@ -33,7 +77,7 @@ class RunContext:
     """
 
     folder: Path
-    config: Any
+    config: RunSettings
     varied: frozenset[str]
     model: GPT
     corpus: Corpus | None

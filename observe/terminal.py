@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from common.errors import print, visible
-from data.tokens import Dataset
+from data.encoding import Dataset
 from observe.context import RunContext
 from observe.roles import Measured
 from training.callback import Callback, EvalMetrics, StepMetrics

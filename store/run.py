@@ -53,6 +53,7 @@ from common.files import (
     replace_text,
 )
 from common.settings import Values, flat
+from data.files import is_run
 from store.checkpoint import Checkpoints
 from store.settings import read_settings, settings_yaml
 
@@ -167,6 +168,12 @@ class Run:
         folder, here = real_path(find_run(path, evaluated=setting != "resume")), Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not run.config_file.is_file():
+            for around in run.path.parents:
+                if is_run(around):
+                    raise UserError(
+                        f"{setting}: {path} is in a run; give its folder: "
+                        f"{setting}={as_argument(around)}"
+                    )
             raise UserError(
                 f"{setting}: {path} is not a run (it has no config.yaml); give the folder of a "
                 "run, make one with python train.py, or convert a model of transformers first: "

@@ -122,21 +122,6 @@ def test_the_settings_of_the_new_run_are_those_of_the_base(here: Path) -> None:
     assert len({each.read_bytes() for each in tokenizers}) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["model.norm=layernorm", "model.bias=true"], ["model.bias, model.norm: "]),
-        (["tokenizer=bpe"], ["tokenizer: ", "init_from"]),
-        (["model.context_length=33"], ["model.context_length: 33", "init_from", "at most 32"]),
-        (["resume=runs/base"], ["init_from: ", "resume"]),
-        (["init_from=nowhere"], ["init_from: nowhere is not a run"]),
-    ],
-    ids=lambda each: each[-1],
-)
-def test_settings_that_are_refused(here: Path, settings: list[str], words: list[str]) -> None:
-    assert_refused(here, "init_from=runs/base", *settings, words=tuple(words))
-
-
 def test_a_base_with_infinite_weights(here: Path) -> None:
     rewrite(here / "runs/base", lambda each: each["final_norm.weight"][3:4].fill_(math.inf))
     words = ("runs/base", "final_norm.weight has values that are not finite")

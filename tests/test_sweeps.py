@@ -112,7 +112,8 @@ def test_a_sweep_that_is_refused_changes_nothing(
     (tmp_path / "other/multirun.yaml").write_text("a: 1\n")
     (tmp_path / "file").touch()
     before = files(tmp_path)
-    for folder in ("runs/new", "empty", "other", "file"):
+    every = ("runs/new", "empty", "other", "file")
+    for folder in every if mistake == "model.d_model=7" else every[:1]:
         place = (f"hydra.sweep.dir={folder}", f"hydra/launcher={launcher}")
         settings = ("seed=1,2", "data=text", f"data.path={__file__}", mistake)
         own = {} if launcher == "basic" else {"OMP_NUM_THREADS": "1"}  # workers print themselves

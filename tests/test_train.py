@@ -111,7 +111,7 @@ def test_the_same_settings_give_the_same_weights(
     assert not list(run.glob("events.*"))
 
 
-def test_resume(tiny_run: Path, tmp_path: Path) -> None:
+def test_resume(tiny: Path, tmp_path: Path) -> None:
     """Three steps and three more give the result of six, and Hydra overwrites nothing."""
 
     def succeed(*arguments: str, cwd: Path) -> None:
@@ -119,7 +119,7 @@ def test_resume(tiny_run: Path, tmp_path: Path) -> None:
         assert done.returncode == 0 and done.stderr == "", done.stderr
 
     # Without a decay, the learning rate does not depend on max_steps.
-    flat = [*TINY, "optimizer.decay_fraction=0"]
+    flat = [*TINY, "optimizer.decay_fraction=0", f"cache_dir={tiny / '.cache'}"]
     succeed("train", *flat, cwd=tmp_path)
     (whole,) = (tmp_path / "runs").iterdir()
     six = (last_checkpoint(whole) / "model.safetensors").read_bytes()

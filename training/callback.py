@@ -63,6 +63,9 @@ class Callback:
     def on_eval(self, trainer: Any, metrics: EvalMetrics) -> None:
         """The validation split was evaluated after step `state.step`."""
 
+    def on_before_checkpoint(self, trainer: Any) -> None:
+        """Step `state.step` is complete, and a checkpoint of it is due."""
+
     def on_checkpoint(self, trainer: Any, path: Path) -> None:
         """A complete checkpoint of step `state.step` is on disk at `path`."""
 

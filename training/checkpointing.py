@@ -36,6 +36,7 @@ class Checkpointing(Callback):
         trainer.checkpoint_pending |= trainer.is_due(config.checkpoint_every)
         if not trainer.checkpoint_pending or trainer.stop_signal:
             return
+        trainer.call("on_before_checkpoint")
         if state.bad_in_a_row and state.step < config.max_steps:
             log.warning("step %d: checkpoint postponed, because the step was skipped", state.step)
         else:
@@ -52,6 +53,7 @@ class Checkpointing(Callback):
 
     def on_stop(self, trainer: Trainer) -> None:
         if self.saved_step != trainer.state.step:
+            trainer.call("on_before_checkpoint")
             self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -13,7 +12,7 @@ from torch import Tensor
 from common.device import check_memory
 from common.errors import UserError, check_choice, check_range
 from data.batches import Batches, EvalBatches
-from data.tokens import Dataset
+from data.encoding import Dataset
 from model import ModelConfig
 from model.loss import PART_BYTES
 from training.distributed import Ranks
@@ -129,14 +128,16 @@ class TrainingData:
     token_bytes: Int[Tensor, " vocab"]
 
 
-def training_data(dataset: Dataset, config: Any) -> TrainingData:
-    """What a run with the settings `config` (its `trainer`, `model`, `data` and `seed`) reads."""
-    size, length = config.trainer.batch_size, config.model.context_length
+def training_data(
+    dataset: Dataset, config: TrainerConfig, context_length: int, seed: int
+) -> TrainingData:
+    """What a run reads. seed: that of the order of the training windows."""
+    size, length = config.batch_size, context_length
     starts, n_ending = dataset.train_starts, max(1, len(dataset.tokenizer.start_ids))
     whole = EvalBatches(dataset.val, length, size, dataset.val_starts, bits=dataset.val_bits)
     return TrainingData(
-        Batches(dataset.train, size, length, config.seed, starts, n_ending),
-        whole.part(config.trainer.scored_tokens(size * length)),
-        whole.part(n_tokens(config.trainer.final_eval_tokens)),
+        Batches(dataset.train, size, length, seed, starts, n_ending),
+        whole.part(config.scored_tokens(size * length)),
+        whole.part(n_tokens(config.final_eval_tokens)),
         torch.from_numpy(dataset.tokenizer.token_bytes),
     )

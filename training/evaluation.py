@@ -92,11 +92,13 @@ def measure(
     token_bytes: Int[Tensor, " vocab"],
     device: torch.device,
     autocast: AbstractContextManager,
+    bits: float | None = None,
 ) -> Measurement:
     """The model's loss over the targets of `batches`, without dropout. Targets of -100 are not
     scored.
 
-    `token_bytes` is the number of bytes of each token.
+    `token_bytes` is the number of bytes of each token; `bits` the information of the targets, if it
+    is known.
     """
     nats, tokens, n_bytes = 0.0, 0, 0
     with eval_mode(model):
@@ -107,7 +109,7 @@ def measure(
             scored = targets[targets != UNSCORED]
             tokens += scored.numel()
             n_bytes += int(token_bytes[scored].sum())
-    return Measurement(nats, tokens, n_bytes)
+    return Measurement(nats, tokens, n_bytes, bits)
 
 
 class Evaluation(Callback):

@@ -37,12 +37,11 @@ class NonFiniteGuard(Callback):
         config = trainer.config
         self._unread.append(torch.stack([trainer.train_loss, trainer.grad_norm]))
         limit = min(MAX_UNREAD, config.max_bad_steps - trainer.state.bad_in_a_row)
-        intervals = (config.log_every, config.eval_every, config.checkpoint_every)
-        is_due = trainer.checkpoint_pending or any(map(trainer.is_due, intervals))
+        is_due = any(map(trainer.is_due, (config.log_every, config.eval_every)))
         if is_due or len(self._unread) >= limit:
             self._read(trainer)
 
-    def on_stop(self, trainer: Trainer) -> None:
+    def on_before_checkpoint(self, trainer: Trainer) -> None:
         self._read(trainer)
 
     def _read(self, trainer: Trainer) -> None:

@@ -84,15 +84,15 @@ class Payload:
 
 
 @pytest.mark.parametrize(
-    "kind", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2, 3))]
+    "kind", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(1, 8))]
 )
 def test_nothing_in_a_run_is_executed(copied: Path, kind: int) -> None:
     """Each file of a run and of the cache is replaced by a malicious pickle or a `_target_`: every
-    fourth one by the same."""
+    eighth one by the same."""
     sprung = copied / "sprung"
     planted = b"_target_: os.mkdir\npath: sprung\n"
-    if kind < 3:
-        planted = pickle.dumps(Payload(sprung), (0, 2, 5)[kind])
+    if kind % 4 < 3:
+        planted = pickle.dumps(Payload(sprung), (0, 2, 5)[kind % 4])
         with pytest.raises(FileExistsError):  # the payload works
             pickle.loads(planted), pickle.loads(planted)
         sprung.rmdir()
@@ -105,33 +105,17 @@ def test_nothing_in_a_run_is_executed(copied: Path, kind: int) -> None:
     ]
     assert len(places) > 15
 
-    for number, place in [*enumerate(places)][kind::4]:
+    for number, place in [*enumerate(places)][kind::8]:
         here = copied.parent / str(number)
         shutil.copytree(copied, here, symlinks=True)
         (here / place).write_bytes(planted)
         is_read_by_train_alone = place.suffix in (".jsonl", ".bin") or place.parts[0] == ".cache"
         script, *settings = (
             ("train", "resume=run", "trainer.max_steps=8")
-            if is_read_by_train_alone or number % 2
+            if is_read_by_train_alone or number // 8 % 2
             else ("sample", "run=run", "max_new_tokens=5")
         )
         done = command(script, *settings, cwd=here)
         assert done.returncode in (0, 2), f"{place}: {done.stderr}"
         assert "Traceback" not in done.stderr, f"{place}: {done.stderr}"
         assert not (here / "sprung").exists() and not sprung.exists(), place
-
-
-def test_a_config_that_names_code_does_not_run_it(copied: Path) -> None:
-    """Tags of YAML are refused; to the reader of settings, Hydra's `_target_` is a name."""
-    config = copied / "run/config.yaml"
-    kept = config.read_text()
-    for script, run, planted in (
-        ("sample", "run", "x: !!python/object/apply:os.mkdir [sprung]\n"),
-        ("sample", "run", "model: {_target_: os.mkdir, path: sprung}\n"),
-        ("train", "resume", "observe: {_target_: os.mkdir, path: sprung}\n"),
-    ):
-        config.write_text(kept + planted)
-        done = command(script, f"{run}=run", cwd=copied)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert "config.yaml" in done.stderr
-        assert not (copied / "sprung").exists()

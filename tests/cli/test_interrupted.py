@@ -37,7 +37,7 @@ from tests.conftest import (
 from training.callback import Callback
 from training.trainer import Trainer
 
-STEPS = 150
+STEPS = 100
 LONG = (
     *TINY_MODEL,
     "model.dropout=0.1",

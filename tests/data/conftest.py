@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from data.encoding import Dataset
 from data.tokenizer import TokenizerConfig
-from data.tokens import Dataset
 
 BYTE = TokenizerConfig("byte", None)
 

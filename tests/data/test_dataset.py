@@ -28,7 +28,8 @@ from common.errors import UserError
 from data.corpora import open_corpus
 from data.corpus import Corpus
 from data.dataset import DatasetConfig
-from data.tokens import Dataset, prepare
+from data.encoding import Dataset
+from data.tokens import prepare
 from launch.schema import preset
 from tests.conftest import ROOT, TINY, command, succeed
 from tests.data.conftest import BYTE, documents, draw_texts

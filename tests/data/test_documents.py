@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data.corpora import open_corpus
 from data.decoding import BLOCK
+from data.encoding import Dataset
 from data.text import TextConfig, divided
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
-from data.tokens import Dataset, prepare
+from data.tokens import prepare
 from launch.schema import preset
 from tests.data.conftest import BYTE, documents, draw_texts, write_files
 

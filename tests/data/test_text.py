@@ -137,6 +137,9 @@ def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
         (None, "is not set"),
         ("bare", "bare contains no files"),
         ("*.nothing", "*.nothing matches no files"),
+        ("left", "left contains no files but 1 hidden file, 1 backup of an editor (a.txt~), which"),
+        ("left/*", "matches no files but 1 hidden file, 1 backup of an editor (a.txt~), which are"),
+        ("left/*.md", "matches no files but 1 hidden file, which are left out"),
         ("empty.txt", "empty.txt is empty"),
         ("cut.txt", "cut.txt is not UTF-8 (byte 4)"),
         ("pipe", "pipe is neither a file nor a folder"),
@@ -148,6 +151,9 @@ def test_unusable_text_is_rejected_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bare").mkdir()
+    Path("left").mkdir()
+    Path("left/.hidden.md").touch()
+    Path("left/a.txt~").touch()
     Path("empty.txt").write_bytes(b"")
     Path("cut.txt").write_bytes(b"abcd\xe4\xb8")
     os.mkfifo("pipe")

@@ -18,7 +18,7 @@ from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
 from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import spell
-from exchange.patterns import SPELLINGS, oniguruma
+from exchange.spellings import SPELLINGS, oniguruma
 from tests.exchange.conftest import sentence_piece
 from tests.exchange.fast import (
     BYTES,

@@ -11,7 +11,7 @@ import transformers
 from tokenizers import AddedToken
 
 from data.patterns import QWEN2
-from exchange.patterns import oniguruma
+from exchange.spellings import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
 from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, template, train

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.settings import Values, all_settings, build
@@ -68,12 +68,14 @@ def check(setting: tuple[str, str], sign: str, value: str, folder: Path) -> None
     assert not list(folder.iterdir())
 
 
-@settings(
-    max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(arguments)
-def test_hostile_values(tmp_path: Path, argument: tuple[tuple[str, str], str, str]) -> None:
-    check(*argument, tmp_path)
+@pytest.mark.parametrize("n", [15, pytest.param(100, marks=pytest.mark.long)])
+def test_hostile_values(tmp_path: Path, n: int) -> None:
+    @settings(max_examples=n, derandomize=True)
+    @given(arguments)
+    def check_some(argument: tuple[tuple[str, str], str, str]) -> None:
+        check(*argument, tmp_path)
+
+    check_some()
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,11 +53,62 @@ def read(arguments: list[str], script: str = "train") -> list[str]:
     return [each for each in given if not each.startswith(("hydra.", "+hydra.", "--"))]
 
 
-def test_a_text_without_quotes() -> None:
-    with pytest.raises(UserError, match=r'upon: .* in quotes: "prompt=Once upon"$'):
-        read(["prompt=Once", "upon"], "sample")
-    with pytest.raises(UserError, match=r"upon: must have the form setting=value; --help"):
-        read(["seed=1", "upon"], "sample")
+# The script, its arguments, and a part of the message about them.
+MISTAKES: list[tuple[str, list[str], str]] = [
+    ("sample", ["prompt=Once", "upon"], 'put a text with spaces in quotes: "prompt=Once upon"'),
+    ("sample", ["seed=1", "upon"], "upon: must have the form setting=value; --help lists the sett"),
+    ("sample", ["run=", "runs/x"], "value; leave out the space: run=runs/x"),
+    ("train", ["trainer.max_steps=", "5"], "value; leave out the space: trainer.max_steps=5"),
+    ("sample", ["run", "=", "runs/x"], "value; give it a value, without spaces: run=..."),
+    # Paths
+    ("sample", ["runs/a/"], "value; did you mean run=runs/a?"),
+    ("look", ["runs/a/checkpoints/x", "text=a"], "value; did you mean run=runs/a?"),
+    ("evaluate", ["latest"], "value; did you mean run=latest?"),
+    ("convert", ["runs/a", "to=x"], "value; did you mean source=runs/a?"),
+    ("convert", ["model", "to=x"], "value; did you mean source=model?"),
+    ("convert", ["runs", "to=x"], "of transformers, and runs is none; give one, such as source="),
+    ("shapes", ["a=b"], "value; did you mean run=a=b?"),
+    ("train", ["runs/a"], "value; did you mean resume=runs/a?"),
+    ("train", ["runs"], "and runs is none; give one, such as resume=runs/a"),
+    ("train", ["runs/none"], "resume= takes the folder of a run, and runs/none does not exist"),
+    ("train", ["hen.txt"], "value; did you mean data=text data.path=hen.txt?"),
+    ("sample", ["hen.txt"], "run= takes the folder of a run, and hen.txt is none"),
+    # Names
+    ("train", [".seed=1"], ".seed: has a dot, slash or @ at an end, or two in a row; give a name"),
+    ("train", ["seed.=1"], "seed.: has a dot"),
+    ("train", ["+trainer..max_steps=1"], "trainer..max_steps: has a dot"),
+    ("train", ["hydra..mode=MULTIRUN"], "hydra..mode: has a dot"),
+    ("train", ["model@=nano"], "model@: has a dot"),
+    ("train", ["hydras=1"], "hydras: no such setting"),
+    # Groups
+    (
+        "train",
+        ["trainer=5", "trainer.max_steps=1"],
+        "leave it out, or give one of them, such as tr",
+    ),
+    ("train", ["observe.attention=5"], "observe.attention=5: observe.attention is a group of sett"),
+]
+
+
+@pytest.mark.parametrize(("script", "arguments", "message"), MISTAKES)
+def test_a_mistake_in_the_form_of_an_argument(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    for run in ("runs/a", "a=b"):
+        (tmp_path / run / "tokenizer").mkdir(parents=True)
+        (tmp_path / run / "tokenizer/tokenizer.json").touch()
+        (tmp_path / run / "config.yaml").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").touch()
+    (tmp_path / "hen.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        read(arguments, script)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("group", ["data", "tokenizer", "model", "optimizer"])
@@ -105,10 +157,22 @@ def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None
 @example(text="???")
 @given(text=st.text(min_size=1).filter(lambda text: text != "null"))
 def test_free_text_is_taken_literally(key: str, text: str) -> None:
-    group = ["data=text"] if key.startswith("data.") else []
     script = "sample" if key == "prompt" else "train"
-    config = composed(*read([*group, f"{key}={text}"], script), name=script)
-    assert flat(typed(settings_of(script), plain_values(config)))[key] == text
+    (override,) = read([f"{key}={text}"], script)
+    assert value_of(override) == text
+
+
+def value_of(override: str) -> object:
+    """What Hydra's parser reads, as a script has it in `plain_values`."""
+    value = OverridesParser.create().parse_override(override).value()
+    container: Any = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
+    return container["value"]
+
+
+def test_free_text_arrives_in_the_settings() -> None:
+    text = "${x} it's {1}, 2=\\${y}"
+    values = plain_values(composed(*read(["data=text", f"data.path={text}"])))
+    assert flat(typed(TrainConfig, values))["data.path"] == text
 
 
 def jobs(*arguments: str) -> list[list[str]]:
@@ -128,10 +192,9 @@ LETTERS = st.characters(codec="utf-8", exclude_characters=",") | st.sampled_from
 @example(text="'all in quotes'")
 @given(text=st.text(LETTERS, min_size=1))
 def test_a_sweep_reads_a_single_value_as_a_run_does(text: str) -> None:
-    key = "init_from"
-    alone = OmegaConf.select(composed(*read([f"{key}={text}"])), key)
-    for job in jobs(f"{key}={text}", "seed=1,2"):
-        assert OmegaConf.select(composed(*job), key) == alone
+    (alone,) = read([f"init_from={text}"])
+    for swept, _ in jobs(f"init_from={text}", "seed=1,2"):
+        assert value_of(swept) == value_of(alone)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +206,7 @@ def test_a_sweep_reads_a_single_value_as_a_run_does(text: str) -> None:
     ],
 )
 def test_commas_divide_the_values_of_a_sweep(text: str, values: list[str]) -> None:
-    assert [composed(*job).init_from for job in jobs(f"init_from={text}")] == values
+    assert [value_of(*job) for job in jobs(f"init_from={text}")] == values
 
 
 @settings(max_examples=50)
@@ -164,9 +227,14 @@ def stored(folder: Path, values: Values) -> Path:
 @example(text="1e3")
 @example(text="\x85\u2028")
 def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -> None:
+    values = {"text": text, "none": None, "small": 1e-05, "float": 0.0, "number": 7}
+    again = read_settings(stored(tmp_path, values))
+    assert again == values and [*map(type, again.values())] == [*map(type, values.values())]
+
+
+def test_stored_settings_build_the_same(tmp_path: Path) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1e-05", "model.dropout=0")
     values = typed(TrainConfig, {**plain_values(config), "name": None})
-    values["observe"]["samples"]["prompt"] = text
     again = read_settings(stored(tmp_path, values))
     assert again == values and type(again["model"]["dropout"]) is float
     assert build(TrainConfig, again) == build(TrainConfig, values)
@@ -181,6 +249,7 @@ def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -
         ("model.n_layer", 3, "model.n_layer: no such setting; did you mean model.n_layers?"),
         ("model.rope_theta", 10**400, "model.rope_theta: int too large"),
         ("model", [1, 2], "model: [1, 2] is no group of settings"),
+        ("model._target_", "os.mkdir", "model._target_: no such setting"),
         ("data.name", "novels", "data.name: 'novels' is unknown"),
         ("data.path", "x", "data.path: this choice of data has no such setting; add data="),
     ],
@@ -207,9 +276,17 @@ def test_a_setting_that_is_missing_is_named_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- 1", pytest.param("a: " + "[" * 20_000, id="deep"), "a: &b 1\nc: *b"]
+    "text",
+    [
+        *("", "- 1", pytest.param("a: " + "[" * 20_000, id="deep"), "a: &b 1\nc: *b"),
+        "a: !!python/object/apply:os.mkdir [sprung]",
+    ],
 )
-def test_a_damaged_stored_file_is_rejected(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(UserError, match=r"config\.yaml"):
-        read_settings(tmp_path / "config.yaml")
+def test_a_damaged_stored_file_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"^config\.yaml"):
+        read_settings(Path("config.yaml"))
+    assert [*tmp_path.iterdir()] == [tmp_path / "config.yaml"]

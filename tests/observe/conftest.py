@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from hydra import compose, initialize_config_dir
@@ -13,8 +14,8 @@ from omegaconf import DictConfig
 from common.settings import build
 from data.batches import Batches
 from data.corpora import open_corpus
+from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
-from data.tokens import Dataset
 from launch.cli import VERSION, plain_values
 from launch.schema import TrainConfig
 from model import GPT
@@ -67,7 +68,7 @@ def trainer_at(
     context: RunContext, step: int, *callbacks: Callback, ranks: Ranks | None = None
 ) -> Trainer:
     """The trainer of a run after `step` steps, which trains the model of `context`."""
-    config, model = context.config, context.model
+    config, model = cast(TrainConfig, context.config), context.model
     length = model.config.context_length
     return Trainer(
         config.trainer,

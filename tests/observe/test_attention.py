@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from data.corpora import open_corpus
 from data.corpus import text_of
+from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
-from data.tokens import Dataset
 from launch.schema import preset
 from model import GPT, wiring
 from observe.attention import (

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from data.corpora import open_corpus
 from data.corpus import text_of
+from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
-from data.tokens import Dataset
 from launch.schema import preset
 from model import GPT
 from model.gpt import Block

@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from data.batches import UNSCORED
+from data.encoding import Dataset
 from data.roles import ROLES
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
-from data.tokens import Dataset
 from launch.schema import preset
 from model import GPT
 from observe.context import RunContext

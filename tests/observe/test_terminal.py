@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
-from data.tokens import Dataset
 from observe.roles import Measured
 from observe.terminal import RunConsole, Terminal, against_floor, duration, gzip_bpb
 from store.run import Summary

@@ -195,6 +195,15 @@ def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
         Run.open("run", "run")
 
 
+def test_a_path_into_a_run_is_named_with_its_folder(here: Path) -> None:
+    run = Run.create(
+        "runs/a b", "a: 1\n", {}, "0", lambda folder: (folder / "tokenizer.json").touch()
+    )
+    for inside in ("config.yaml", "checkpoints/step-000001"):
+        with pytest.raises(UserError, match=r"is in a run; give its folder: run='runs/a b'$"):
+            Run.open(str(run.path / inside), "run")
+
+
 def test_a_link_of_the_user_leads_to_a_run(here: Path) -> None:
     Path("disk/empty").mkdir(parents=True)
     Path("link").symlink_to("disk/empty")
@@ -273,7 +282,7 @@ def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 
 def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
-    """Those that were the best for a while, or where a session stopped, do not push them out."""
+    """Former bests, and those where a session stopped, do not push them out."""
     checkpoints = Checkpoints(tmp_path)
     for step in range(1, 12):
         state = TrainState(step=step, best_step=min(step, 9))

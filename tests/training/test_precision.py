@@ -142,7 +142,7 @@ def test_the_products_of_the_model_are_measured_once(
     assert choose() == "bf16" and len(measured) == 5 and not left.exists()
 
 
-@pytest.mark.parametrize("first", [0.5, 1.7])
+@pytest.mark.parametrize("first", [0.5, pytest.param(1.7, marks=pytest.mark.long)])
 def test_a_resumed_run_keeps_what_was_found_fast(
     first: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
