@@ -108,7 +108,7 @@ export class Tour {
       await app.set({ layer, head, token: reading.ids.length - 1 }); // and shows it
       return null;
     }
-    const lines = "Lines in its text lead from the last token to those that it looks at.";
+    const lines = "Curves in its text lead from the last token to those that it looks at.";
     return [`Which head writes most of that guess? ${this.#name}. ${lines}`, app.panels[0].node, "before"];
   }
 
