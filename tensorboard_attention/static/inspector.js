@@ -4,13 +4,13 @@
 import { Choice } from "./choice.js";
 import { ZoomButtons } from "./controls.js";
 import { DifferencePanel } from "./difference.js";
-import { bring, el } from "./dom.js";
+import { bring, el, whiteSpaceKey } from "./dom.js";
 import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
 import { Opening, overviewOf } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
-import { followTheme, legend } from "./theme.js";
+import { followTheme, kindsKey, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
 
 export class Inspector {
@@ -36,7 +36,9 @@ export class Inspector {
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]), toggle);
     this.order = new Order((part) => this.sortBy(part));
     this.overview = el("p", { class: "overview" });
+    this.kinds = kindsKey();
     this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
+    this.spaces = el("p", { class: "small" });
     this.notice = el("p", { class: "notice", role: "status" });
   }
 
@@ -46,6 +48,7 @@ export class Inspector {
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));
+    this.spaces.textContent = whiteSpaceKey(first.texts);
   }
 
   // The maps whose heads are shown.

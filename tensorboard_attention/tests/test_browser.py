@@ -31,7 +31,8 @@ def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str,
     runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
     assert {ODD_RUN, "trained"} <= set(runs) and "scalars alone" not in runs
     assert tab[".stepper output >> nth=0"].inner_text() == "6 (3 of 3)"
-    assert tab[".head"].count() == 4
+    assert tab[".head"].count() == 4 and tab[".kinds span"].count() == 4
+    assert "· a space" in tab[".side"].inner_text()
     assert all(url.startswith((site["url"], "data:", "blob:")) for url in tab.asked)
 
 
