@@ -42,7 +42,7 @@ from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
-from live.page import about_run, check_model, describe, live_page
+from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
@@ -269,7 +269,9 @@ def logged_maps(folder: Path) -> Entries:
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:
     """The title of a page."""
-    return printable(config.name or opened.config.name or real_path(opened.run.path).name)
+    data = corpus_of(opened.run)
+    name = config.name or opened.config.name
+    return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)
 
 
 def about(opened: OpenRun) -> str:
