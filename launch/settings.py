@@ -93,7 +93,7 @@ def _started(composed: Values) -> Settings:
     if values["init_from"] is not None:
         if is_in_sweep() and is_latest(values["init_from"]):
             raise UserError(
-                "init_from: latest changes with each run of -m; give the folder of a run"
+                "init_from: latest can change while -m runs; give the folder of a run"
             )
         pretrained = Run.open(values["init_from"], "init_from")
         values = finetuned(values, pretrained)
