@@ -32,7 +32,7 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-TAB_ALONE = ("app.js", "compare.js", "wiring.js", "points.js", "neurons.js")
+TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "patterns", "views", "link", "asking", "vocabulary", "window", "study", "bars"),

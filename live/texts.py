@@ -183,8 +183,9 @@ class _Finder:
 
 
 def _from_a_word(text: str) -> str:
-    """A document from its first whole word on: a long one is divided between the splits anywhere."""
-    return text if not text[0].islower() else re.sub(r"^\S+\s+", "", text)
+    """A document from its first whole word on: a long one is divided between the splits, which can
+    be in a word."""
+    return re.sub(r"^\S+\s+(?=\S)", "", text) if text[0].islower() else text
 
 
 def _before_a_word(text: str) -> str:

@@ -71,7 +71,7 @@ const ANSWERS = {
         columns.push(lens(reading, place, question.k));
         await breath();
       }
-      return { layers: reading.streams.map((_, layer) => columns.map((each) => each[layer])) };
+      return { layers: reading.layers.map((_, layer) => columns.map((each) => each[layer])) };
     }),
 
   attribution: (question) =>

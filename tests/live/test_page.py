@@ -23,6 +23,7 @@ from tests.data.strings import trained
 from tests.exchange.fast import imported
 from tests.live.pages import Live, data_in, replace_values
 
+
 @pytest.mark.parametrize(
     ("name", "folder", "data", "title"),
     [
