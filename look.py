@@ -240,7 +240,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     logdir = opened.run.path.parent if opened.run.path.name else folder.parent
     print(f"Logged to {opened.run.path}, step{'s' * (len(entries) > 1)} {steps}.")
     print(f"View: tensorboard --logdir {shlex.quote(str(logdir))}")
-    print(link(folder, tag))
+    print(f"{link(folder, tag)} (if TensorBoard names another port than 6006, use that)")
     return entries
 
 
