@@ -146,7 +146,8 @@ def first_word(context: RunContext, tokens: UInt[np.ndarray, " token"]) -> int:
     decode = context.dataset.tokenizer.decode_bytes
     spelled = [decode([token]) for token in tokens[:N_PROBE_TOKENS].tolist()]
     start = b"".join(spelled[:4]).decode(errors="ignore")
-    if context.corpus.adds_eos and not start[:1].islower():
+    has_documents = context.corpus is not None and context.corpus.adds_eos
+    if has_documents and not start[:1].islower():
         return 0
     for place, (before, token) in enumerate(pairwise(spelled), 1):
         if token.strip() and (token[:1].isspace() or before[-1:].isspace()):

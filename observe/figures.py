@@ -43,8 +43,8 @@ def draw_heads(
     labels: Sequence[str], weights: Float[np.ndarray, "head token token"]
 ) -> UInt8[np.ndarray, "height width 3"]:
     """One heat map per head, in a grid as wide as it is high, or nearly so, with queries as rows,
-    keys as columns and tokens as labels. Keys after their query, which are masked, are grey. Letters that the font lacks are
-    boxes."""
+    keys as columns and tokens as labels. Keys after their query, which are masked, are grey.
+    Letters that the font lacks are boxes."""
     from PIL import Image, ImageDraw, ImageFont  # not needed before the first picture
 
     font = ImageFont.truetype(str(FONT), SIZE)
