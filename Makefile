@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # All tests of a file run in one worker, so that their shared fixtures are made once.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: train test test-long bench lint docs format clean
 
@@ -48,7 +48,7 @@ clean:
 # Installs again only when the requirements change. The marker file is written last, so that an interrupted installation is
 # completed.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "Setting up $(VENV) (once; PyTorch is large)"
+	@echo "Setting up $(VENV) (once, some minutes: PyTorch is large)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@

@@ -148,8 +148,11 @@ def print_note(text: str) -> None:
 
 
 def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:
-    """The batches, with a progress bar while they are read if standard error is a terminal."""
+    """The batches, with a progress bar while they are read; one line instead if standard error is
+    no terminal."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        print_note(f"evaluating {batches.n_targets:,} tokens")
     return track(
         batches, "Evaluating", console=console, transient=True, disable=not console.is_terminal
     )

@@ -39,13 +39,13 @@ from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
-from live.page import about_run, check_model, describe, live_page
+from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
-from observe.heads import N_TOKENS, Documents, HeadNames, spell
 from observe.evidence import measure_evidence, write_evidence
+from observe.heads import N_TOKENS, Documents, HeadNames, spell
 from observe.tensorboard import open_events
 from store.results import head_names, open_log
 from store.run import is_latest
@@ -244,7 +244,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     logdir = opened.run.path.parent if opened.run.path.name else folder.parent
     print(f"Logged to {opened.run.path}, step{'s' * (len(entries) > 1)} {steps}.")
     print(f"View: tensorboard --logdir {shlex.quote(str(logdir))}")
-    print(link(folder, tag))
+    print(f"{link(folder, tag)} (if TensorBoard names another port than 6006, use that)")
     return entries
 
 
@@ -273,7 +273,9 @@ def logged_maps(folder: Path) -> Entries:
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:
     """The title of a page."""
-    return printable(config.name or opened.config.name or real_path(opened.run.path).name)
+    data = corpus_of(opened.run)
+    name = config.name or opened.config.name
+    return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)
 
 
 def about(opened: OpenRun) -> str:

@@ -85,8 +85,8 @@ def document_roles(
 ) -> Int64[np.ndarray, " token"] | None:
     """The role of every token of the first validation tales, UNSCORED before the first of them.
 
-    tokens: whole documents, which begin at `starts`. None unless they are tales, each of tokens that
-        spell it and nothing else.
+    tokens: whole documents, which begin at `starts`. None unless they are tales, and the tokens of
+        each spell it and nothing else.
     """
     if not isinstance(corpus, Tales) or starts is None:
         return None

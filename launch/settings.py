@@ -92,9 +92,7 @@ def _started(composed: Values) -> Settings:
     pretrained = None
     if values["init_from"] is not None:
         if is_in_sweep() and is_latest(values["init_from"]):
-            raise UserError(
-                "init_from: latest changes with each run of -m; give the folder of a run"
-            )
+            raise UserError("init_from: latest can change while -m runs; give the folder of a run")
         pretrained = Run.open(values["init_from"], "init_from")
         values = finetuned(values, pretrained)
         values["init_from"] = _absolute(str(pretrained.path))

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from common.errors import printable
 from common.files import real_path
+from inference.corpus import corpus_of
 from inference.opening import OpenRun
 from live.models import values_of
 from live.pack import check_size, pack
-from live.page import about_run, check_model, describe, live_page
+from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import record_attention, wiring_matrices
@@ -68,4 +68,5 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
 
 
 def _name(opened: OpenRun) -> str:
-    return printable(opened.config.name or real_path(opened.run.path).name)
+    data, name = corpus_of(opened.run), opened.config.name
+    return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)

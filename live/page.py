@@ -7,12 +7,13 @@ worker is started from a Blob: the policy of the page allows no other source, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, pluralize
+from common.errors import UserError, pluralize, printable
 from live.pack import check_size
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
@@ -32,7 +33,7 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-TAB_ALONE = ("app.js", "compare.js", "wiring.js", "points.js", "neurons.js")
+TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
@@ -88,6 +89,14 @@ def about_run(model: GPT, data: str | None, more: Sequence[str] = ()) -> str:
     return (
         f"{WRITERS.get(data or '', 'A writer')} of {size} parameters; it runs in this tab.\n{line}"
     )
+
+
+def run_title(name: str | None, folder: Path, data: str | None, steps: int) -> str:
+    """The name of a run; without one, that of its folder, or if this is a date, what it was trained
+    on and for how long."""
+    if name or data is None or not re.match(r"\d{4}-\d\d-\d\d_", folder.name):
+        return printable(name or folder.name)
+    return printable(f"{data}, {pluralize(steps, 'step')}")
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:

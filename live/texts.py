@@ -1,7 +1,8 @@
 """The texts of a page: one to begin with, examples, and one for means; and the names of tales.
 
 Promises: the model was not trained on any of them. Each begins where a document does, or in a text
-that is not divided, a paragraph, a line or a sentence; and none ends within a word.
+that is not divided, a paragraph, a line or a sentence; and none begins or ends within a word. After
+the first text and the examples comes a word that was there before, if there is one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def page_texts(
 
     prompt: what the page begins with: at most half a context, of tales the shortest one up to a
         name that comes next, when two were mentioned twice or more.
-    examples: by name, a document with a repeated name, and one with a repeated passage.
+    examples: by name, a document up to a repeated name, and one up to the end of a repeated
+        passage.
     reference: another text, for means. names: those of `name_groups`.
     """
     found = _Finder(tokenizer, context_length)
@@ -67,7 +69,7 @@ def page_texts(
     prompt = min(filter(None, prompts), key=len, default="")
     return {
         "prompt": prompt or found.prompt(examples.get("a repeated name", texts[0])),
-        "examples": examples,
+        "examples": {kind: _STOPS[kind](text) for kind, text in examples.items()},
         "reference": reference,
         "names": name_groups(corpus),
     }
@@ -140,7 +142,7 @@ class _Finder:
             texts = [text for part in texts for text in part.split(tokenizer.document_end)]
         texts = [text for text in texts if text.strip()]
         if len(texts) > 1:
-            return self.whole(texts[:-1])  # the last is cut
+            return self.whole([_from_a_word(text) for text in texts[:-1]])  # the last is cut
         passages = [*self._passages(texts[0])] if texts else [""]
         return passages[:-1] or passages
 
@@ -175,25 +177,60 @@ class _Finder:
         mentions = [match.start() for match in WORD.finditer(text) if match[0] == name]
         cut = [text[:place].rstrip() for place in mentions[MIN_MENTIONS:]]
         fitting = [*filter(self.fits, cut)]
-        return fitting[-1] if fitting else self.beginning(text, max(1, self.most // 2))
+        if fitting:
+            return fitting[-1]
+        return _before_a_word(self.beginning(text, max(1, self.most // 2)))
+
+
+def _from_a_word(text: str) -> str:
+    """A document from its first whole word on: a long one is divided between the splits, which can
+    be in a word."""
+    return re.sub(r"^\S+\s+(?=\S)", "", text) if text[0].islower() else text
+
+
+def _before_a_word(text: str) -> str:
+    """A text up to the last word that was there before, or else up to its last word."""
+    words = [*WORD.finditer(text)]
+    known = {word[0]: word.start() for word in reversed(words)}  # where it is first
+    again = [word for word in words if known[word[0]] < word.start()]
+    places = [word.start() for word in (*words[-1:], *again[-1:]) if text[: word.start()].strip()]
+    return text[: places[-1]].rstrip() if places else text
+
+
+def _before_name_again(text: str) -> str:
+    """A text up to the last mention of the name that is mentioned most."""
+    name, _ = _name(text)
+    *_, last = (match.start() for match in WORD.finditer(text) if match[0] == name)
+    return text[:last].rstrip()
+
+
+def _before_passage_ends(text: str) -> str:
+    """A text up to the last word of its longest passage that comes again."""
+    words = [*re.finditer(r"\w+", text)][:MAX_WORDS]
+    length = _repeated(text)
+    end = _repeat([word[0] for word in words], length) + length
+    return text[: words[end - 1].start()].rstrip()
+
+
+_STOPS = {"a repeated name": _before_name_again, "a repeated passage": _before_passage_ends}
 
 
 def _repeated(text: str) -> int:
     """The length in words of the longest passage that comes again after its end."""
     words = re.findall(r"\w+", text)[:MAX_WORDS]
     longest = 0
-    while _has_repeat(words, longest + 1):
+    while _repeat(words, longest + 1):
         longest += 1
     return longest
 
 
-def _has_repeat(words: Sequence[str], length: int) -> bool:
-    """Whether a passage of so many words comes again after its end."""
+def _repeat(words: Sequence[str], length: int) -> int:
+    """Where a passage of so many words comes again after its end; 0 if none does."""
     first: dict[tuple[str, ...], int] = {}
     for at in range(len(words) - length + 1):
         if first.setdefault(tuple(words[at : at + length]), at) + length <= at:
-            return True
-    return False
+            return at
+    return 0
 
 
 def _name(text: str) -> tuple[str, int]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt
 from torch import Tensor
 
 from data.tokenizer import Tokenizer
@@ -126,7 +127,8 @@ def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
 
 
 def default_probe(context: RunContext) -> list[int]:
-    """A short whole document of the validation split; the start of a split that has none."""
+    """A short whole document of the validation split; of a split that has none, the start, or its
+    first whole word and what follows."""
     tokens, starts = context.dataset.val[:N_SEARCHED_TOKENS], context.dataset.val_starts
     if starts is not None:
         starts = starts[:N_SEARCHED_TOKENS]
@@ -137,7 +139,23 @@ def default_probe(context: RunContext) -> list[int]:
         if len(fits):
             chosen = fits[lengths[fits].argmin()]
             return tokens[starts[chosen] : starts[chosen + 1]].tolist()
-    return tokens[:N_PROBE_TOKENS].tolist()
+    first = 0 if starts is not None else first_word(context, tokens)
+    return tokens[first : first + N_PROBE_TOKENS].tolist()
+
+
+def first_word(context: RunContext, tokens: UInt[np.ndarray, " token"]) -> int:
+    """Where the first whole word of a text begins: a document can be divided between the splits
+    anywhere, so that its end begins in the middle of a word."""
+    decode = context.dataset.tokenizer.decode_bytes
+    spelled = [decode([token]) for token in tokens[:N_PROBE_TOKENS].tolist()]
+    start = b"".join(spelled[:4]).decode(errors="ignore")
+    has_documents = context.corpus is not None and context.corpus.adds_eos
+    if has_documents and not start[:1].islower():
+        return 0
+    for place, (before, token) in enumerate(pairwise(spelled), 1):
+        if token.strip() and (token[:1].isspace() or before[-1:].isspace()):
+            return place
+    return 0
 
 
 class Probe:

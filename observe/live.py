@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, printable
+from common.errors import UserError
 from common.files import read_json, real_path, replace_lines, replace_text
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
-from live.page import about_run, describe
+from live.page import about_run, describe, run_title
 from live.texts import page_texts
 from observe.attention import AttentionMaps
 from observe.context import RunContext
@@ -101,9 +101,11 @@ def described(context: RunContext) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it."""
     model, dataset = context.model, context.dataset
     texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
+    config = context.config
+    steps = config.trainer.max_steps
     run: dict[str, Any] = {
-        "name": printable(context.config.name or real_path(context.folder).name),
-        "about": about_run(model, context.config.data.name),
+        "name": run_title(config.name, real_path(context.folder), config.data.name, steps),
+        "about": about_run(model, config.data.name),
         **texts,
     }
     return describe(model, [], WEIGHTS, dataset.tokenizer, run)

@@ -8,6 +8,7 @@ the model is as it was before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from data.batches import UNSCORED
 from data.corpus import Corpus
 from data.roles import ROLES, document_roles
 from data.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def _kinds(read: list[str]) -> Int64[np.ndarray, " query"]:
     """The kind of each token but the first."""
     found = []
     known = {read[0].strip()}
-    for last, token in zip(read, read[1:], strict=False):
+    for last, token in pairwise(read):
         text = token.strip()
         if not text:
             kind = SPACE

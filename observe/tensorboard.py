@@ -150,18 +150,13 @@ def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
         for name in settings
         if name.startswith(beginning) and name.startswith(TRAINED)
     ]
-    return {name: _value(settings[name]) for name in names if settings[name] is not None}
+    found = {name: _value(settings[name]) for name in names if settings[name] is not None}
+    return {**found, "seed": str(settings["seed"])}  # TensorBoard shows the number 1 as 1.0000
 
 
 def result(summary: Summary) -> dict[str, float]:
     """The metrics of a finished run by tag."""
-    found = {
-        "result/bpb": summary.val_bpb,
-        "result/seconds": summary.seconds,
-    }
-    if summary.floor_bpb:
-        found["result/percent_above_floor"] = 100 * (summary.val_bpb / summary.floor_bpb - 1)
-    return found
+    return {"result/bpb": summary.val_bpb, "result/seconds": summary.seconds}
 
 
 def _value(setting: object) -> int | float | str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import shlex
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from common.errors import print, visible
+from common.errors import print, printable, visible
 from data.encoding import Dataset
 from observe.context import RunContext
 from observe.roles import Measured
@@ -29,7 +30,7 @@ GZIPPED = 500_000  # tokens
 
 class Terminal(Callback):
     """Shows the progress of a run, and at its end the result and a sample; of a run in a sweep,
-    only the bar and one line with the result."""
+    only the bar, or a line on standard error that it has begun, and one line with the result."""
 
     def __init__(
         self, context: RunContext, measured: Measured, console: RunConsole | None = None
@@ -72,6 +73,9 @@ class Terminal(Callback):
             self.console.print(f"To watch: {self.watch}")
         if not self.context.is_in_sweep:
             self.console.print()
+        elif not self.live:
+            begun = f"training {self.context.folder.name}, {self.max_steps:,} steps"
+            print(printable(begun), file=sys.stderr, flush=True)
         self.bar.update(self.task, completed=trainer.state.step)
         if self.live:
             self.bar.start()

@@ -362,24 +362,34 @@ def is_latest(path: str | Path) -> bool:
 
 
 def find_run(path: str | Path, evaluated: bool = True) -> Path:
-    """The folder of a run: `path` itself, unless it is `latest`. That is the run under `runs/`, or
-    in a sweep there, that was started last and has been evaluated, or else has a checkpoint; with a
-    note if it is not the newest of all. If there is no run, returns `path`.
+    """The folder of a run: `path` itself, unless it is `latest`. That is the run directly under
+    `runs/` that was started last and has been evaluated, or else has a checkpoint; one in a folder
+    of runs there, as of a sweep, only if there is no other; with a note if it is not the newest of
+    all. If there is no run, returns `path`.
 
     evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)
     if not is_latest(path):
         return path
-    runs = _runs_in(RUNS if path == Path(LATEST) else path.parent)
+    folder = RUNS if path == Path(LATEST) else path.parent
+    runs = _runs_in(folder)
     if not runs:
         return path
-    runs.sort(key=lambda run: (run.started, run.path))
-    *_, newest = runs
-    with_result = [run for run in runs if evaluated and run.checkpoints.has_best]
-    saved = [run for run in runs if run.checkpoints]
-    *_, latest = with_result or saved or runs
+
+    def rank(run: Run) -> tuple[bool, bool, bool, float, Path]:
+        is_saved, is_single = bool(run.checkpoints), run.path.parent == folder
+        has_result = evaluated and run.checkpoints.has_best
+        return is_saved, is_single, has_result, run.started, run.path
+
+    latest = max(runs, key=rank)
+    newest = max(runs, key=lambda run: (run.started, run.path))
     if latest is not newest:
-        lacks = "has not been evaluated yet" if newest.checkpoints else "has no checkpoint yet"
+        if not newest.checkpoints:
+            lacks = "has no checkpoint yet"
+        elif newest.path.parent != folder == latest.path.parent:
+            lacks = "is newer, but one of several"
+        else:
+            lacks = "has not been evaluated yet"
         print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)
     return latest.path
 

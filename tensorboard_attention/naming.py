@@ -211,7 +211,7 @@ def _detail(shares: Shares, head: int, name: str) -> str:
 
 
 def overview(labels: Sequence[str]) -> str:
-    """How many heads have which name, such as "8 heads: mixed (4), continues repeats (3), nearby"."""
+    """How many heads have which name, such as "8 heads: mixed (4), copies (3), nearby"."""
     kinds = Counter(kind_of(each) for each in labels)
     parts = [kind + (f" ({count})" if count > 1 else "") for kind, count in kinds.most_common()]
     return f"{len(labels)} head{'s' * (len(labels) > 1)}: {', '.join(parts)}"

@@ -11,9 +11,9 @@ NEAR = 8  # tokens
 
 
 class Tokens(NamedTuple):
-    """A text. ids: of its tokens, shape (n,). following: those of the tokens that come next, the last
-    of which is -1 if it is not known. spelled: the tokens. keys: ids of the text that is attended
-    to."""
+    """A text. ids: of its tokens, shape (n,). following: those of the tokens that come next, of
+    which the last is -1 if it is not known. spelled: the tokens. keys: ids of the text that is
+    attended to."""
 
     ids: np.ndarray
     following: np.ndarray

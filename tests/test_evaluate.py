@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from inference.opening import open_run
-from tests.conftest import succeed
+from tests.conftest import command, succeed
 
 
 def test_it_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
@@ -23,10 +23,12 @@ def test_it_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
 
 
 def test_it_prints_one_line_of_json(tiny: Path, tiny_run: Path) -> None:
-    printed = succeed("evaluate", "json=true", "checkpoint=last", cwd=tiny)
+    done = command("evaluate", "json=true", "checkpoint=last", cwd=tiny)
+    printed = done.stdout
     found, summary = json.loads(printed), json.loads((tiny_run / "summary.json").read_text())
     assert printed.count("\n") == 1 and found["bytes"] > found["tokens"] > 0
     assert (found["run"], found["step"], found["split"]) == (f"runs/{tiny_run.name}", 6, "val")
+    assert done.stderr == f"evaluating {found['tokens']:,} tokens\n"
     for name, value in (("loss", "val_loss"), ("bpb", "val_bpb"), ("floor_bpb", "floor_bpb")):
         assert found[name] == pytest.approx(summary[value], rel=1e-6)
 

@@ -61,7 +61,7 @@ export class LivePage extends Inspector {
     wait(false);
     this.main.dataset.ready = "";
     await this.#restore();
-    if (this.tour.isDue()) await this.tour.start();
+    if (this.tour.isDue()) await this.tour.start(false);
     addEventListener("hashchange", () => this.#restore());
   }
 

@@ -5,6 +5,7 @@ import { LivePage, start } from "./app.js";
 import { el } from "./dom.js";
 import { GoingOn } from "./goingon.js";
 import { Study } from "./study.js";
+import { meanLoss } from "./surprise.js";
 
 const LOOK_EVERY = 2000; // milliseconds between two looks for new steps
 
@@ -33,13 +34,17 @@ class FollowingStudy extends Study {
     return mine === this.#reads ? super.read(state) : null;
   }
 
-  // What the model writes after the text; null if a newer text was asked for.
+  // The loss of the text at a step, and what the model writes after it; null if another question has
+  // taken its place.
   async goOn(state, n) {
+    await this.#have(state.step);
     const question = this.writing(state, n);
     const ids = [...question.ids];
     const isEnd = () => ids.length > question.ids.length && this.vocabulary.isEnd(ids);
     const done = await this.asking.ask("goOn", question, ({ token }) => isEnd() || ids.push(token));
-    return done && this.vocabulary.decode(ids).slice(this.vocabulary.decode(question.ids).length);
+    if (!done) return null;
+    const text = this.vocabulary.decode(ids).slice(this.vocabulary.decode(question.ids).length);
+    return { loss: meanLoss(done.losses), text };
   }
 
   // The steps that there are now, with their versions. Returns those that have gone or changed.
@@ -108,7 +113,7 @@ class FollowingPage extends LivePage {
     await super.explain();
     const isNew = () => turn === this.turn && reading === this.reading;
     if (isNew() && this.goingOn && !this.author.busy)
-      await this.goingOn.show(state, reading, isNew).catch((error) => isNew() && this.say(error.message));
+      await this.goingOn.show(state, this.data.steps, isNew).catch((error) => isNew() && this.say(error.message));
   }
 
   linked(exact) {

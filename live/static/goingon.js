@@ -1,7 +1,6 @@
-// How the model goes on after the text, at every step that was seen: one line a step.
+// How the model goes on after the text, at every step: one line a step.
 
 import { el } from "./dom.js";
-import { meanLoss } from "./surprise.js";
 
 export const LENGTH = 32; // tokens
 
@@ -23,18 +22,28 @@ export class GoingOn {
     );
   }
 
-  // isNew(): whether this is still what is shown.
-  async show(state, reading, isNew) {
+  // The step that is shown comes first, and then the others while nothing else is shown, from the newest
+  // on; this does not wait for them. isNew(): whether this is still what is shown.
+  async show(state, steps, isNew) {
     const about = JSON.stringify([this.study.ids(state), state.off, state.sampling]);
     if (about !== this.#about) this.#lines.clear();
     this.#about = about;
-    const { step } = state;
+    if (await this.#add(state, state.step, isNew)) this.#fill(state, steps, isNew).catch(() => {}); // a step has gone
+  }
+
+  async #fill(state, steps, isNew) {
+    for (const step of [...steps].reverse()) if (!(await this.#add(state, step, isNew))) return;
+  }
+
+  // Whether the line of the step is there.
+  async #add(state, step, isNew) {
     if (!this.#lines.has(step)) {
-      const text = await this.study.goOn(state, LENGTH);
-      if (text === null || !isNew()) return;
-      this.#lines.set(step, { loss: meanLoss(reading.losses), text });
+      const line = await this.study.goOn({ ...state, step }, LENGTH);
+      if (line === null || !isNew()) return false;
+      this.#lines.set(step, line);
     }
-    this.#draw(step);
+    this.#draw(state.step);
+    return true;
   }
 
   // These steps have gone, or have other weights.

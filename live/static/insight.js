@@ -6,11 +6,11 @@ import { means } from "./edits.js";
 import { Reading } from "./reading.js";
 import { largest } from "./sampling.js";
 
-// The logit lens (nostalgebraist 2020, "interpreting GPT: the logit lens"): for the stream before each
-// block, and at the end, the k most likely tokens after token i as [id, probability].
+// The logit lens (nostalgebraist 2020, "interpreting GPT: the logit lens"): for the stream after each
+// block, the k most likely tokens after token i as [id, probability].
 export function lens(reading, i, k) {
-  return reading.streams.map((_, layer) => {
-    return largest(softmax(reading.model.logits(reading.residual(layer, i))), k);
+  return reading.layers.map((_, layer) => {
+    return largest(softmax(reading.model.logits(reading.residual(layer + 1, i))), k);
   });
 }
 

@@ -150,6 +150,7 @@ function seeing(app) {
         { class: "side" },
         el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
         app.grid.node,
+        app.kinds,
         app.legend,
         keyList([["x", "switch the head off, or on"]], app.hasSteps),
       ),

@@ -21,8 +21,8 @@ export class LensTable {
     this.node = el("div", { class: "insight" }, about, this.body, scale, this.readout);
   }
 
-  // cells[layer][place]: the most probable tokens there as [token, probability]; layer 0 is the
-  // embedding. place: the column that is selected.
+  // cells[layer][place]: the most probable tokens there as [token, probability]. place: the column that
+  // is selected.
   show(tokens, cells, place) {
     Object.assign(this, { tokens, cells });
     const head = tokens.map((token, i) =>
@@ -40,7 +40,7 @@ export class LensTable {
             el(
               "tr",
               {},
-              el("th", { scope: "row" }, layerName(layer)),
+              el("th", { scope: "row" }, `layer ${layer}`),
               ...row.map((top, i) => this.#cell(top, layer, i)),
             ),
           ),
@@ -53,7 +53,7 @@ export class LensTable {
   }
 
   #cell([[token, share]], layer, place) {
-    const name = `${layerName(layer)}, ${place} ${spokenToken(this.tokens[place])}: ${spokenToken(token)}, ${percent(share)}`;
+    const name = `layer ${layer}, ${place} ${spokenToken(this.tokens[place])}: ${spokenToken(token)}, ${percent(share)}`;
     const cell = el("td", { "data-at": `${layer}.${place}`, tabindex: -1, "aria-label": name });
     cell.textContent = tokenLabel(token, 10);
     cell.style.setProperty("--share", `${(100 * Math.sqrt(share)).toFixed(0)}%`);
@@ -70,11 +70,6 @@ export class LensTable {
     if (!cell) return;
     const [layer, place] = cell.dataset.at.split(".");
     const top = this.cells[layer][place].map(([token, share]) => `${tokenLabel(token)} ${percent(share)}`);
-    const where = layer === "0" ? "The embedding" : `After ${layerName(Number(layer))}`;
-    this.readout.textContent = `${where}, token ${place} ${tokenLabel(this.tokens[place])}: ${top.join(", ")}`;
+    this.readout.textContent = `After layer ${layer}, token ${place} ${tokenLabel(this.tokens[place])}: ${top.join(", ")}`;
   }
-}
-
-function layerName(row) {
-  return row ? `layer ${row - 1}` : "embedding";
 }

@@ -3,10 +3,22 @@
 import { bars, percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
 
+const WORTH_A_ROW = 0.001; // probability of a token with a row of its own, unless the first has little more
+
 // What became of the token that was the most probable before.
 export function changeOf(rows) {
   const { token, now, before } = rows.reduce((most, row) => (row.before > most.before ? row : most));
   return `${tokenLabel(token)} ${percent(before)} → ${percent(now)}`;
+}
+
+// The rows that are worth reading, and how much all other tokens have together. kept: the id of a token
+// whose row stays.
+function divide(rows, kept) {
+  const most = ({ now, before = 0 }) => Math.max(now, before);
+  const least = Math.min(WORTH_A_ROW, Math.max(...rows.map(most)) / 10);
+  const shown = rows.filter((row) => row.id === kept || most(row) >= least);
+  const rest = (name) => Math.max(0, shown.reduce((left, row) => left - row[name], 1));
+  return { shown, others: { now: rest("now"), before: rest("before") } };
 }
 
 export class NextTokens {
@@ -44,18 +56,21 @@ export class NextTokens {
         ? "Before (the line in a bar) → now that parts are off. Choose a token to add it."
         : "Choose a token to add it to the text.";
     this.back.hidden = !instead;
+    const { shown, others } = divide(rows, instead?.id);
+    const row = (name, { now, before }, more) => ({
+      name,
+      value: now,
+      was: isCompared ? before : undefined,
+      text: isCompared ? `${percent(before)} → ${percent(now)}` : percent(now),
+      ...more,
+    });
+    const chosen = ({ id, token, now, before }) => ({
+      mark: instead?.id === id,
+      spoken: `${spokenToken(token)}, ${percent(now)}${isCompared ? `, before ${percent(before)}` : ""}`,
+      onclick: () => this.choose(id),
+    });
     this.list.replaceChildren(
-      bars(
-        rows.map(({ id, token, now, before }) => ({
-          name: tokenLabel(token),
-          value: now,
-          was: before,
-          text: before === undefined ? percent(now) : `${percent(before)} → ${percent(now)}`,
-          mark: instead?.id === id,
-          spoken: `${spokenToken(token)}, ${percent(now)}${before === undefined ? "" : `, before ${percent(before)}`}`,
-          onclick: () => this.choose(id),
-        })),
-      ),
+      bars([...shown.map((each) => row(tokenLabel(each.token), each, chosen(each))), row("others", others)]),
     );
   }
 }

@@ -1,6 +1,6 @@
 // The text again, token by token: how much each one surprised the model is its background.
 
-import { el } from "./dom.js";
+import { el, whiteSpaceKey } from "./dom.js";
 import { TokenText } from "./text.js";
 
 export class Surprise {
@@ -11,14 +11,14 @@ export class Surprise {
     this.most = el("span");
     const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
     const scale = el("p", { class: "small" }, "0 ", ramp, this.most);
-    const hint = "Click a token to see what else it could have been.";
+    this.hint = el("p", { class: "note small" });
     const title = el("h2", {}, "How surprising each token is");
     this.node = el(
       "section",
       { class: "surprise" },
       title,
       this.text.node,
-      el("div", { class: "under apart" }, el("p", { class: "note small" }, hint), scale),
+      el("div", { class: "under apart" }, this.hint, scale),
     );
   }
 
@@ -34,10 +34,11 @@ export class Surprise {
       : " nats a token, of this text";
     const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
     this.sum.replaceChildren(...(Number.isNaN(now) ? [unknown] : known));
-    this.most.textContent = `${worst.toFixed(1)} nats: a blind guess`;
+    this.most.textContent = `${(2 * worst).toFixed(1)} nats or more; a blind guess: ${worst.toFixed(1)}`;
+    this.hint.textContent = `Click a token to see what else it could have been. ${whiteSpaceKey(tokens)}`;
     this.text.write(tokens);
     this.text.mark(place, tokens.length - 1);
-    this.text.shade((i) => [losses[i] / worst, lossText(losses[i], before?.[i])]);
+    this.text.shade((i) => [losses[i] / (2 * worst), lossText(losses[i], before?.[i])]);
   }
 }
 

@@ -7,6 +7,7 @@ import { el, tokenLabel } from "./dom.js";
 import { nothingOff } from "./link.js";
 import { changeOf } from "./next.js";
 
+const NARROW = 860; // pixels, as in the style
 const TOURED = "glassgpt-toured"; // of the browser's storage
 
 export class Tour {
@@ -35,7 +36,9 @@ export class Tour {
     }
   }
 
-  start() {
+  // isAsked: whether it was asked for, and may scroll the page to where it begins.
+  start(isAsked = true) {
+    Object.assign(this, { isAsked });
     this.before = this.app.state.off;
     this.node.hidden = false;
     return this.#enter(0);
@@ -81,7 +84,7 @@ export class Tour {
     const hadFocus = this.node.contains(document.activeElement);
     node[place](this.node);
     if (hadFocus) this.further.focus({ preventScroll: true });
-    this.node.scrollIntoView({ block: place === "before" ? "start" : "nearest" });
+    if (this.isAsked || this.stop) this.node.scrollIntoView({ block: place === "before" ? "start" : "nearest" });
   }
 
   async #rows() {
@@ -91,7 +94,9 @@ export class Tour {
   async #guess() {
     const [{ token, now }] = await this.#rows();
     const guess = `Its best guess of what comes next is ${tokenLabel(token)}: ${percent(now)}.`;
-    return [`The model has read this text. ${guess}`, this.app.next.node, "after"];
+    // On a phone the guesses are far below.
+    const node = innerWidth > NARROW ? this.app.next.node : this.app.input;
+    return [`The model has read this text. ${guess}`, node, "after"];
   }
 
   // The head that adds most to the logit of the best guess, where the last token is selected.
@@ -108,7 +113,7 @@ export class Tour {
       await app.set({ layer, head, token: reading.ids.length - 1 }); // and shows it
       return null;
     }
-    const lines = "Lines in its text lead from the last token to those that it looks at.";
+    const lines = "Curves in its text lead from the last token to those that it looks at.";
     return [`Which head writes most of that guess? ${this.#name}. ${lines}`, app.panels[0].node, "before"];
   }
 

@@ -71,7 +71,7 @@ const ANSWERS = {
         columns.push(lens(reading, place, question.k));
         await breath();
       }
-      return { layers: reading.streams.map((_, layer) => columns.map((each) => each[layer])) };
+      return { layers: reading.layers.map((_, layer) => columns.map((each) => each[layer])) };
     }),
 
   attribution: (question) =>
@@ -106,14 +106,15 @@ const ANSWERS = {
   },
 
   async write({ step, ids, off, settings, n }, id, type = "write") {
-    const { context_length } = page.data.config;
-    const seen = ids.slice(windowStart(ids.length, context_length));
-    const reading = await inTurn(async () => (await readingOf({ step, off, ids: seen })).copy());
+    const reading = await inTurn(async () => (await readingOf({ step, off, ids: seen(ids) })).copy());
     return stream(type, id, generate(reading, ids, n, settings, SHOWN));
   },
 
-  // Writes beside the text: `stop` does not end it.
-  goOn: (question, id) => ANSWERS.write(question, id, "goOn"),
+  // Writes beside the text, of which it gives the losses: `stop` does not end it.
+  async goOn({ step, ids, off, ...how }, id) {
+    const losses = await inTurn(async () => (await readingOf({ step, off, ids: seen(ids) })).losses());
+    return { ...(await ANSWERS.write({ step, ids, off, ...how }, id, "goOn")), losses };
+  },
 
   async rank({ step, ids, by }, id) {
     return stream("rank", id, rank(await modelAt(step), ids, by, referenceFor(ids)));
@@ -124,6 +125,11 @@ const ANSWERS = {
     return { done: true };
   },
 };
+
+// The tokens that the model sees when it goes on after a text.
+function seen(ids) {
+  return ids.slice(windowStart(ids.length, page.data.config.context_length));
+}
 
 // The k most likely tokens after token i, with the likeliest one before parts were off and the one
 // that is there.

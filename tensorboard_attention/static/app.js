@@ -9,7 +9,6 @@ import { HeadCurves } from "./headcurves.js";
 import { Wiring } from "./wiring.js";
 import { Learned } from "./learned.js";
 import { Neurons } from "./neurons.js";
-import { Points } from "./points.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
@@ -85,7 +84,6 @@ class App extends Inspector {
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
     this.learned = new Learned();
-    this.points = new Points((head) => this.turnTo(head));
     this.neurons = new Neurons();
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.wiring = new Wiring((head) => this.turnTo(head), (heads) => this.grid.mark(heads));
@@ -122,8 +120,10 @@ class App extends Inspector {
           this.changes,
           this.order.node,
           this.grid.node,
+          this.kinds,
           this.headCurves.node,
           this.legend,
+          this.spaces,
           keyList([["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
@@ -135,7 +135,7 @@ class App extends Inspector {
           this.scores.node,
         ),
       )),
-      el("div", { class: "below" }, this.points.node, this.wiring.node),
+      el("div", { class: "below" }, this.wiring.node),
       this.neurons.node,
       this.learned.node,
     );
@@ -214,7 +214,6 @@ class App extends Inspector {
     this.compare.arrange(this.maps);
     this.drawHeads();
     this.wiring.show(this.maps[0], this.state);
-    this.points.show(this.maps, this.compare.twins, this.state);
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;

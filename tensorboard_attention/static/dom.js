@@ -33,6 +33,13 @@ export function tokenLabel(token, most = 24) {
   return label || "∅";
 }
 
+// What stands for white space in the labels of these tokens; "" without any.
+export function whiteSpaceKey(tokens) {
+  const names = { " ": "a space", "\n": "a line end", "\t": "a tab" };
+  const found = Object.keys(names).filter((white) => tokens.some((token) => token.includes(white)));
+  return found.map((white) => `${VISIBLE[white]} ${names[white]}`).join(", ");
+}
+
 // A token as it is read aloud.
 export function spokenToken(token) {
   const names = { " ": "space", "\n": "line end", "\t": "tab" };

@@ -4,14 +4,14 @@
 import { Choice } from "./choice.js";
 import { ZoomButtons } from "./controls.js";
 import { DifferencePanel } from "./difference.js";
-import { bring, el } from "./dom.js";
+import { bring, el, whiteSpaceKey } from "./dom.js";
 import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
 import { changesOf, overviewOf } from "./naming.js";
 import { Opening } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
-import { followTheme, legend } from "./theme.js";
+import { followTheme, kindsKey, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
 
 export class Inspector {
@@ -38,7 +38,9 @@ export class Inspector {
     this.order = new Order((part) => this.sortBy(part));
     this.overview = el("p", { class: "overview" });
     this.changes = el("p", { class: "changes small" });
+    this.kinds = kindsKey();
     this.legend = el("div", { class: "scale small", "aria-hidden": "true" });
+    this.spaces = el("p", { class: "small" });
     this.notice = el("p", { class: "notice", role: "status" });
   }
 
@@ -49,6 +51,7 @@ export class Inspector {
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));
+    this.spaces.textContent = whiteSpaceKey(first.texts);
   }
 
   // The maps whose heads are shown.

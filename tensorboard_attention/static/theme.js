@@ -1,4 +1,4 @@
-// The light or dark theme, and the colour legend.
+// The light or dark theme, and the legends of colours.
 
 import { el } from "./dom.js";
 import { css, diverging, future, scale } from "./colours.js";
@@ -44,4 +44,16 @@ export function legend(scale, { future }) {
   const ramped = ramp(scale);
   ramped.prepend(el("p", {}, scale.title));
   return [ramped, el("div", { class: "unseen" }, grey, "future")];
+}
+
+// What the colours of the names of heads mean.
+export function kindsKey() {
+  const kinds = [
+    ["repeats", "repeats", "copies, or continues a repeat"],
+    ["near", "near", "looks at the tokens just before"],
+    ["rests", "rests", "rests on one token, or one kind of token"],
+    ["", "mixed", "no pattern"],
+  ];
+  const key = ([kind, text, title]) => el("span", { "data-kind": kind, title }, text);
+  return el("p", { class: "kinds small" }, "Names:", ...kinds.map(key));
 }

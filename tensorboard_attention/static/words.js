@@ -1,4 +1,4 @@
-// The probe as text; of cross attention, the texts of queries and keys. Lines connect the token in
+// The probe as text; of cross attention, the texts of queries and keys. Curves connect the token in
 // focus to what it attends to (solid) and to what attends to it (dashed); both are listed with their
 // weights.
 
@@ -8,8 +8,7 @@ import { TokenText, placeAt } from "./text.js";
 
 const MOST_LINES = 24; // in each direction; more would clutter the text
 const LEAST = 0.01;
-const GAP = 5; // pixels between a token and the lines above it
-const MARGIN = 3; // where lines pass beside the text
+const ARC = 11; // pixels from the top of a line of text to the control points of an arc above it
 const MOST_LISTED = 20; // in each direction
 const LEAST_LISTED = 0.0005;
 
@@ -52,7 +51,6 @@ export class Words {
     if (!this.shown) return;
     const { weights, focus } = this.shown;
     const { spans } = this.text;
-    const top = (i) => [spans[i].offsetLeft + spans[i].offsetWidth / 2, spans[i].offsetTop];
     const lines =
       focus < 0 || focus >= spans.length
         ? []
@@ -60,7 +58,7 @@ export class Words {
             strongest(weights[way], LEAST)
               .filter(([i]) => i !== focus)
               .slice(0, MOST_LINES)
-              .map(([i, weight]) => line(top(focus), top(i), way, weight)),
+              .map(([i, weight]) => joinTokens(spans[focus], spans[i], way, weight)),
           );
     this.lines.replaceChildren(...lines);
   }
@@ -162,16 +160,18 @@ function strongest(weights, least) {
     .sort((a, b) => b[1] - a[1]);
 }
 
-// From the top of a token to that of another, in the space between the lines of the text; from line to
-// line along the left margin. No line runs through words.
-function line([x1, y1], [x2, y2], way, weight) {
-  const [above1, above2] = [y1 - GAP, y2 - GAP];
-  const arc = `C${x1} ${above1 - 3} ${x2} ${above1 - 3} ${x2} ${y2}`;
-  const around = `V${above1}H${MARGIN}V${above2}H${x2}V${y2}`;
+// Between the middles of two tokens: an arc above their line, or from the top of the lower one to the
+// bottom of the upper one. The text is in front of it.
+function joinTokens(one, other, way, weight) {
+  const [lower, upper] = one.offsetTop < other.offsetTop ? [other, one] : [one, other];
+  const [x1, x2] = [lower, upper].map((span) => span.offsetLeft + span.offsetWidth / 2);
+  const isOneLine = lower.offsetTop === upper.offsetTop;
+  const [y1, y2] = [lower.offsetTop, upper.offsetTop + (isOneLine ? 0 : upper.offsetHeight)];
+  const bend = isOneLine ? ARC : Math.max(ARC, (y1 - y2) / 2);
   return svg("path", {
     class: way,
-    d: `M${x1} ${y1}${y1 === y2 ? arc : around}`,
-    "stroke-width": (0.75 + 4 * weight).toFixed(2),
+    d: `M${x1} ${y1}C${x1} ${y1 - bend} ${x2} ${y2 + (isOneLine ? -bend : bend)} ${x2} ${y2}`,
+    "stroke-width": (0.75 + 1.75 * weight).toFixed(2),
     "stroke-opacity": Math.min(1, 0.25 + Math.sqrt(weight)).toFixed(2),
   });
 }

@@ -31,7 +31,8 @@ def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str,
     runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
     assert {ODD_RUN, "trained"} <= set(runs) and "scalars alone" not in runs
     assert tab[".stepper output >> nth=0"].inner_text() == "6 (3 of 3)"
-    assert tab[".head"].count() == 4
+    assert tab[".head"].count() == 4 and tab[".kinds span"].count() == 4
+    assert "· a space" in tab[".side"].inner_text()
     assert all(url.startswith((site["url"], "data:", "blob:")) for url in tab.asked)
 
 
@@ -46,8 +47,26 @@ def test_a_token_shows_the_logged_weights(open_tab: Callable[..., Tab]) -> None:
         assert abs(weight - weights[12, place]) <= allowed(weights[12, place])
     for place, weight in attended.items():
         assert abs(weight - weights[place, 12]) <= allowed(weights[place, 12])
-    lines = tab[".panel:not([hidden]) .lines path.to"].count()
-    assert lines == sum(place != 12 and weight > 0.01 for place, weight in attends.items())
+    ends = tab[".panel:not([hidden]) .lines path.to"].evaluate_all(ENDS)
+    linked = {place for place, weight in attends.items() if place != 12 and weight > 0.01}
+    assert len(ends) == len(linked) and {frozenset(pair) for pair in ends} == {
+        frozenset((12, place)) for place in linked
+    }
+
+
+# Of each curve, the tokens on whose upper or lower edge it begins and ends.
+ENDS = """(all) => all.map((path) => {
+    const { left, top } = path.ownerSVGElement.getBoundingClientRect();
+    const tokens = [...path.closest(".sheet").querySelectorAll(".token")];
+    return [0, path.getTotalLength()].map((at) => {
+        const { x, y } = path.getPointAtLength(at);
+        return tokens.findIndex((token) => {
+            const box = token.getBoundingClientRect();
+            const onEdge = [box.top, box.bottom].some((edge) => Math.abs(edge - top - y) < 1.5);
+            return onEdge && Math.abs(box.left + box.width / 2 - left - x) < 1.5;
+        });
+    });
+})"""
 
 
 def test_keys(open_tab: Callable[..., Tab]) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from playwright import sync_api
-from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention
 from tensorboard_attention.evidence import NAME, read_evidence
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, causal_maps, log, served
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
 from tensorboard_attention.tests.test_live import REFRESH
 
 SPELLED = [" Mia", " sang", HOSTILE, "."]
@@ -155,42 +153,3 @@ def test_the_tab_shows_the_passages_of_heads_and_neurons(
     sync_api.expect(places).to_have_count(2)
     assert places.locator("b").all_inner_texts() == ["-2.500", "+1.500"]
     assert places.nth(0).locator("mark").inner_text().startswith(HOSTILE[:20])
-
-
-def test_heads_are_points_by_two_scores(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    """Of the step that is shown; twins have one colour."""
-    maps, tokens = causal_maps(0, n=8), [f"t{i}" for i in range(8)]
-    mirrored = [layer.flip(1) for layer in maps]
-    with SummaryWriter(str(logs / "points")) as writer:
-        for step, value in ((0, 0.25), (5, 0.75)):
-            mine = {"one": [[value, 0.5]] * 2, "two": [[1.0, 0.0]] * 2}
-            add_attention(writer, "probe", maps, tokens, step, mine)
-    with SummaryWriter(str(logs / "mirrored")) as writer:
-        mine = {"one": [[0.5, 0.75]] * 2, "two": [[0.0, 1.0]] * 2}
-        add_attention(writer, "probe", mirrored, tokens, 5, mine)
-    tab = open_tab(run="points", layer=0, head=0)
-    tab[".points select >> nth=0"].select_option("one")
-    tab[".points select >> nth=1"].select_option("two")
-    titles = tab[".points .point title"]
-    where = "all => all.map((one) => one.textContent.replace(/,.*:/, ''))"
-    wanted = [
-        f"L{layer}H{h} {xy}"
-        for layer in (0, 1)
-        for h, xy in enumerate(("{}, 1.000", "0.500, 0.000"))
-    ]
-    assert titles.evaluate_all(where) == [each.format("0.750") for each in wanted]
-    left = "one => Number(one.getAttribute('cx'))"
-    circles = tab[".points circle"]
-    before = circles.nth(0).evaluate(left)
-    tab.page.keyboard.press(",")
-    tab.shown(["points", "probe", 0])
-    assert titles.evaluate_all(where) == [each.format("0.250") for each in wanted]
-    assert circles.nth(0).evaluate(left) < circles.nth(1).evaluate(left) < before
-    pair = open_tab(run="points", run2="mirrored", layer=0, head=0)
-    points = pair[".points .point"]
-    sync_api.expect(points).to_have_count(8)
-    colours = points.evaluate_all("all => all.map((one) => one.style.getPropertyValue('--kind'))")
-    assert len({*colours}) == 4
-    assert [colours[i] for i in (0, 1, 2, 3)] == [colours[i] for i in (5, 4, 7, 6)]
-    pair[".points .point >> nth=3"].dispatch_event("click")
-    sync_api.expect(pair[".panel h2 >> nth=0"]).to_contain_text("L1H1")

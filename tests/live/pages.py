@@ -17,7 +17,7 @@ from playwright import sync_api
 
 from model import GPT
 
-BARS = ".next .bars li"
+BARS = ".next .bars li:has(button)"  # of tokens; the last one is of all others
 
 
 def element(page: Path, name: str) -> str:

@@ -40,6 +40,8 @@ def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
         name: tuple(each.shape) for name, each in opened.model.named_parameters()
     }
     assert data["run"]["name"] == run.name and f"<title>{run.name}</title>" in file.read_text()
+    dated = run.rename(run.with_name("2026-01-02_03-04-05"))
+    assert data_in(page(dated, name="dated.html"))["run"]["name"] == "tales, 6 steps"
     count = opened.model.n_parameters
     greeting, figures = data["run"]["about"].splitlines()
     assert greeting == f"A storyteller of {count:,} parameters; it runs in this tab."

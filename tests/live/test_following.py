@@ -194,6 +194,8 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     page.page.wait_for_function("() => location.hash.includes('step=last')")
     page.page.reload()
     shows(page, "6 (3 of 3)")
+    page[".goingon li >> nth=2"].wait_for()
+    assert page[".goingon li button"].all_inner_texts() == ["Step 6", "Step 3", "Step 0"]
     assert page["textarea"].input_value() == TEXT and box.is_checked()
     page[".ranking button"].click()
     page[".ranking button:has-text('Rank the heads')"].wait_for()
@@ -231,6 +233,11 @@ def test_the_page_computes_with_the_weights_of_its_step(
     loss_becomes(page, first)
     shows(page, "3 (2 of 2)")
     assert page["textarea"].input_value() == TEXT and page[".following input"].is_checked()
+    write(live / "6.bin", two)
+    page[".stepper input"].fill("0")
+    for step, loss in ((6, second), (3, first)):  # which are not shown
+        line = page[f".goingon li:has-text('Step {step}') .loss"]
+        sync_api.expect(line).to_have_text(f"{loss:.2f}")
 
 
 def test_damaged_weights_are_told(begun: Begun, following: Live) -> None:

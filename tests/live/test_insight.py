@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from observe.importance import token_losses
 from torch import Tensor
 
 from launch.schema import preset
 from model import GPT, ablate, explain_score, mean_outputs, record_attention
 from observe.evidence import record_neurons
-from observe.importance import token_losses
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
 
@@ -165,8 +165,8 @@ def test_lens(engine: Call, case: Case, data: st.DataObject) -> None:
     code = f"async (x) => lens(await ({READING})(x), x.i, 5)"
     found = engine(code, {"packed": packed(model), "ids": ids, "off": off, "i": i})
     streams = Inside(model, ids, off or NOTHING).streams
-    assert len(found) == model.config.n_layers + 1
-    for layer, row in enumerate(found):
+    assert len(found) == model.config.n_layers
+    for layer, row in enumerate(found, 1):
         logits = model.unembedding(model.final_norm(streams[layer][i].float()))
         check_largest(row, logits.softmax(-1), 1e-4)
 

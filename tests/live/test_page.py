@@ -14,7 +14,7 @@ from common.errors import UserError
 from launch.schema import preset
 from live.models import initial_model, values_of
 from live.pack import MAX_BYTES, check_size, pack
-from live.page import describe, is_possible, live_page
+from live.page import describe, is_possible, live_page, run_title
 from live.texts import page_texts
 from model import GPT
 from tensorboard_attention.tests.conftest import HOSTILE
@@ -22,6 +22,21 @@ from tests.conftest import TINY, small_config, succeed
 from tests.data.strings import trained
 from tests.exchange.fast import imported
 from tests.live.pages import Live, data_in, replace_values
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "data", "title"),
+    [
+        ("tiny", "2026-01-02_03-04-05", "tales", "tiny"),
+        (None, "2026-01-02_03-04-05", "tales", "tales, 1,000 steps"),
+        (None, "2026-01-02_03-04-05-2", "text", "text, 1,000 steps"),
+        (None, "0_model.d_model=64", "tales", "0_model.d_model=64"),
+        (None, "2026-01-02_03-04-05", None, "2026-01-02_03-04-05"),
+    ],
+)
+def test_a_title_is_no_date(name: str | None, folder: str, data: str | None, title: str) -> None:
+    assert run_title(name, Path("runs", folder), data, 1000) == title
+
 
 TRIES = """async () => {
     const tried = {};

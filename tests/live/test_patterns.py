@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from live.patterns import pattern_table
+from tensorboard_attention.sentences import THIS_TEXT, describe
+
 from tensorboard_attention.scores import (
     MENTIONS,
     RULES,
@@ -19,7 +20,6 @@ from tensorboard_attention.scores import (
     measure,
     share,
 )
-from tensorboard_attention.sentences import THIS_TEXT, describe
 from tests.live.conftest import Call
 
 ASK = """({ describeHeads }, [table, tokens, heads, weights]) => describeHeads(

@@ -16,6 +16,7 @@ from playwright import sync_api
 from inference.opening import open_run
 from model import ablate, record_attention
 from observe.evidence import record_neurons
+from tests.live.conftest import Call
 from tests.live.pages import BARS, Live
 
 TEXT = "Once there was a hen. The hen"
@@ -54,6 +55,37 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     assert live[BARS].count() == 10 and live[".head[aria-pressed=true]"].count() == 1
     assert live[".sentence"].inner_text()
     assert live["h1"].inner_text() and "glassgpt" in live["footer"].inner_text()
+    assert "· a space, ⏎ a line end" in live[".surprise .note"].inner_text()
+    assert live[".kinds span"].all_inner_texts() == ["repeats", "near", "rests", "mixed"]
+
+
+LINES = """(role) => {
+    document.querySelector(".grid").style.setProperty("--heads", 8);
+    role.textContent = "looks at punctuation";
+    const words = document.createRange();
+    words.setStart(role.firstChild, 9);
+    words.setEnd(role.firstChild, 20);
+    return [words.getClientRects().length, role.scrollWidth <= role.clientWidth];
+}"""
+
+
+def test_a_name_is_not_broken_within_a_word(live: Live) -> None:
+    assert live[".grid .role"].first.evaluate(LINES) == [1, True]
+
+
+def test_the_scale_of_surprise_goes_beyond_a_blind_guess(module: Call) -> None:
+    """Of tokens that cost 0 to 3 times as much."""
+    shown = module(
+        "surprise.js",
+        """({ Surprise }) => {
+            const part = new Surprise(() => {});
+            const losses = [NaN, 0, 3.8, 7.6, 11.4, 15.2, 22.8];
+            part.show(losses.map((_, i) => `t${i}`), losses, null, 7.6, null, false);
+            const shades = part.text.spans.map((span) => span.style.getPropertyValue("--loss"));
+            return [part.most.textContent, ...shades.map(parseFloat)];
+        }""",
+    )
+    assert shown == ["15.2 nats or more; a blind guess: 7.6", 0, 0, 25, 50, 75, 100, 100]
 
 
 def test_typing_changes_everything(live: Live, tiny_run: Path) -> None:
@@ -134,7 +166,7 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     text = live[".next .sum"].inner_text()
     assert f"with parts off, {before:.3f} with all on, of the same text" in text
     assert "it wrote" not in text
-    assert live[".track .was"].count() == len(found) <= 11
+    assert live[".next .track .was"].count() == len(found) + 1 <= 12
     assert "off" in live[".grid .head >> nth=1"].inner_text()
     assert live[".offlist li"].all_inner_texts() == ["L0H1 ✕"]
     live[".views select"].select_option("change")
@@ -205,12 +237,15 @@ def test_a_head_has_the_name_that_the_run_gave_it(live: Live, tiny_run: Path) ->
     assert not live[".panel .sentence"].first.inner_text().startswith("On this text: ")
 
 
-def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser) -> None:
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser, width: int) -> None:
     """It names a head, switches it off, and on again; on the next visit it waits to be asked."""
-    live = Live(browser, site, tours=True)
+    live = Live(browser, site, width, tours=True)
     tour = live[".tour"]
     sync_api.expect(tour).to_contain_text("best guess")
     assert live[f"{BARS} .name >> nth=0"].inner_text() in tour.inner_text()
+    assert live.page.evaluate("scrollY") == 0
+    sync_api.expect(tour).to_be_in_viewport(ratio=1)
 
     def further(text: str) -> None:
         tour.locator("button >> nth=0").click()
@@ -273,6 +308,47 @@ def test_the_tour_covers_nothing_and_stops_nothing(
     live.close()
 
 
+# How many rows are seen in part, at the beginning of the list and where scrolling stops.
+CLIPPED = """async (list) => {
+    let count = 0;
+    for (const place of [0, 40, 1e6]) {
+        list.scrollTop = place;
+        await new Promise((done) => setTimeout(done, 300));
+        const { top, bottom } = list.getBoundingClientRect();
+        count += [...list.querySelectorAll("li")].filter((row) => {
+            const box = row.getBoundingClientRect();
+            const seen = Math.min(box.bottom, bottom) - Math.max(box.top, top);
+            return seen > 1 && seen < box.height - 1;
+        }).length;
+    }
+    return count;
+}"""
+NEXT = """(module, rows) => {
+    const part = new module.NextTokens({}, "");
+    part.show(rows.map(([now, before], id) => ({ id, token: `t${id}`, now, before })), null);
+    return [...part.node.querySelectorAll("li")].map((row) =>
+        ["span.name", "b"].map((part) => row.querySelector(part).textContent).join(" "));
+}"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([[0.998], [0.0012], [0.0004]], ["t0 99.8%", "t1 0.1%", "others 0.1%"]),
+        (
+            [[0.7, 0.1], [0.0002, 0.85], [0.0001, 0.0009]],
+            ["t0 10.0% → 70.0%", "t1 85.0% → <0.1%", "others 5.0% → 30.0%"],
+        ),
+        ([[0.0004], [0.0003]], ["t0 <0.1%", "t1 <0.1%", "others 99.9%"]),
+    ],
+)
+def test_improbable_tokens_share_a_row(
+    module: Call, rows: list[list[float]], expected: list[str]
+) -> None:
+    """Unless no token is much more probable. rows: now, and before if parts are off."""
+    assert module("next.js", NEXT, rows) == expected
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, width: int) -> None:
     live = Live(browser, site, width=width)
@@ -280,6 +356,7 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
     assert live.page.evaluate("scrollY") > 100
     for selector in (".next .sum", f"{BARS} >> nth=0", f"{BARS} >> nth=2"):
         sync_api.expect(live[selector]).to_be_in_viewport(ratio=1)
+    assert live[".next .probabilities"].evaluate(CLIPPED) == 0
     live.close()
 
 
@@ -302,7 +379,7 @@ def test_views_show_weights_and_what_is_moved(live: Live, tiny_run: Path) -> Non
 def test_looks_inside(live: Live) -> None:
     live.type(TEXT)
     lens = live.open("What each layer would say")
-    tokens, rows = live[".losses .token"].count(), 3
+    tokens, rows = live[".losses .token"].count(), 2
     assert lens.locator("td").count() == rows * tokens
     last = lens.locator("tbody tr").last.locator("td").last
     assert last.inner_text()[:9] == live[f"{BARS} .name"].first.inner_text()[:9]

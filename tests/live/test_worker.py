@@ -164,9 +164,9 @@ def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
     )
     logits = [checkpoints[1](torch.tensor([text]))[0] for text in texts]
     layers = found[0]["layers"]
-    assert [len(row) for row in layers] == [15] * 5
-    assert [place[0][0] for place in layers[4]] == logits[0].argmax(-1).tolist()
-    assert found[1]["layers"][4][4][0][0] == logits[1][4].argmax().item()
+    assert [len(row) for row in layers] == [15] * 4
+    assert [place[0][0] for place in layers[-1]] == logits[0].argmax(-1).tolist()
+    assert found[1]["layers"][-1][4][0][0] == logits[1][4].argmax().item()
     assert abs(found[2]["logit"] - logits[0][14, 8].item()) < 1e-3
     assert [len(found[3][name]) for name in ("promoted", "suppressed")] == [5, 5]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,10 +104,30 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
     assert config.is_on and not replace(config, every="0").is_on
 
 
-def test_the_default_probe_is_the_start_of_a_split_without_documents(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("adds_eos", "text", "start"),
+    [
+        (False, "ord is cut ", "is cut "),
+        (False, "Word\n\n  is not known to be whole ", "is not known"),
+        (True, "ord is cut ", "is cut "),
+        (True, "Word of a document ", "Word of a document "),
+        (True, "世界 of a document ", "世界 of a document "),
+        (False, "世界" * 99, "世界" * 10),  # without a space
+    ],
+)
+def test_the_default_probe_begins_with_a_word(
+    tmp_path: Path, adds_eos: bool, text: str, start: str
+) -> None:
+    """Where the split has no documents that are known to be whole."""
+    tokenizer = fixed_tokenizer("byte")
+    tokens = np.array(tokenizer.encode(text + "and so on" * 99), np.uint16)
     context = run_context(tmp_path, model=model())
-    maps = AttentionMaps(AttentionConfig("4", None), context, open_events(tmp_path))
-    assert maps.probe.tokens[0].tolist() == list(range(N_PROBE_TOKENS))
+    dataset = Dataset(tokenizer, tokens, tokens, None, "0", None, None, None)
+    corpus = SimpleNamespace(adds_eos=adds_eos)
+    context = replace(context, dataset=dataset, corpus=corpus)  # type: ignore[arg-type]
+    probe = default_probe(context)
+    assert len(probe) == N_PROBE_TOKENS
+    assert bytes(probe).decode(errors="ignore").startswith(start)
 
 
 def context_of_tales(folder: Path, text: str, context_length: int) -> RunContext:

@@ -8,8 +8,10 @@ import pytest
 from observe.figures import CELL, GAP, GREY, colours, draw_heads, token_label
 
 
-@pytest.mark.parametrize("n_heads", [1, 3, 4])
-def test_every_weight_is_drawn_in_its_cell(n_heads: int) -> None:
+@pytest.mark.parametrize(
+    ("n_heads", "columns", "rows"), [(1, 1, 1), (2, 2, 1), (3, 2, 2), (4, 2, 2), (12, 4, 3)]
+)
+def test_every_weight_is_drawn_in_its_cell(n_heads: int, columns: int, rows: int) -> None:
     """The pixel in the middle of each cell has the expected colour."""
     n = 6
     weights = np.random.default_rng(0).dirichlet(np.ones(n), size=(n_heads, n)).astype(np.float32)
@@ -17,9 +19,11 @@ def test_every_weight_is_drawn_in_its_cell(n_heads: int) -> None:
     labels = [f"t{i}" for i in range(n)]
     image = draw_heads(labels, weights)
     assert image.dtype == np.uint8
-    height, width = (image.shape[0] - GAP) // n_heads, image.shape[1] - GAP
+    height, width = (image.shape[0] - GAP) // rows, (image.shape[1] - GAP) // columns
     for head in range(n_heads):
-        bottom, right = (head + 1) * height - (width - GAP - n * CELL), width - GAP
+        row, column = divmod(head, columns)
+        bottom = (row + 1) * height - (width - GAP - n * CELL)
+        right = (column + 1) * width - GAP
         for query in range(n):
             for key in range(n):
                 y = bottom - (n - query) * CELL + CELL // 2

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from observe.importance import MAX_TOKENS, held_out, importance
 
 from data.corpora import open_corpus
 from data.corpus import text_of
@@ -19,7 +20,6 @@ from launch.schema import preset
 from model import GPT
 from model.gpt import Block
 from observe import importance as importance_module
-from observe.importance import MAX_TOKENS, held_out, importance
 from tests.conftest import small_config
 from tests.observe.conftest import run_context
 

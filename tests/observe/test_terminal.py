@@ -73,9 +73,11 @@ def test_a_page_that_cannot_be_written_is_not_named() -> None:
     assert "look.py" not in text and "python sample.py" in text
 
 
-def test_a_run_of_a_sweep_shows_its_result_alone() -> None:
+def test_a_run_of_a_sweep_shows_its_result_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """And on standard error that it has begun."""
     (line,) = shown(live=False, is_in_sweep=True).splitlines()
     assert line == "  0.5500 bits per byte, 10.0% above the floor of 0.5000, in 20 s: runs/my run"
+    assert capsys.readouterr() == ("", "training my run, 1,000 steps\n")
 
 
 def test_no_control_characters_without_a_terminal() -> None:

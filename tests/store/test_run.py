@@ -60,11 +60,12 @@ def test_latest_is_the_run_that_was_started_last(
     with pytest.raises(UserError, match=r"^run: latest is not a run"):
         Run.open("latest", "run")
     names = ("first", "sweep/0", "elsewhere", "back", "sweep/1", "far/back", "last")
+    newest = "first"
     for clock, name in zip((9e8, 1e9, 2e9, 1e9 - 120, 1e9 - 120, 0, 9e8), names, strict=True):
         monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         create(name if name == "elsewhere" else f"runs/{name}")
         os.utime(here / "runs/first/config.yaml")  # as by a copy
-        newest = "sweep/0" if name == "elsewhere" else name
+        newest = name if name in ("first", "back", "last") else newest
         for word in ("latest", "runs/latest", str(here / "runs/latest")):
             assert Run.open(word, "run").path == Path("runs", newest)
     assert not (here / "runs/latest").exists()
@@ -84,6 +85,35 @@ def test_a_run_without_an_evaluation_is_the_latest_to_resume(
     note = "note: runs/new has not been evaluated yet; using runs/old\n"
     assert note in capsys.readouterr().err
     assert Run.open("latest", "resume").path == Path("runs/new")
+
+
+def test_a_run_of_a_sweep_is_the_latest_only_if_there_is_no_other(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def saved(name: str, step: int, best_step: int | None = None) -> str:
+        state = (
+            TrainState(step, best_val_loss=1.0, best_step=best_step)
+            if best_step
+            else TrainState(step)
+        )
+        create(name).checkpoints.save(tensors(), state, 1)
+        return name
+
+    def latest(setting: str = "run") -> str:
+        return Run.open("latest", setting).path.as_posix()
+
+    create("runs/begun")
+    swept = saved("runs/sweep/0", 3, 3)
+    assert latest() == latest("resume") == swept, "the other has no checkpoint"
+    single = saved("runs/single", 2)
+    assert latest() == latest("resume") == single
+    newer = saved("runs/sweep/1", 3, 3)
+    assert latest() == latest("resume") == single
+    note = f"note: {newer} is newer, but one of several; using {single}\n"
+    assert note in capsys.readouterr().err
+    evaluated = saved("runs/evaluated", 3, 3)
+    last = saved("runs/last", 2)
+    assert (latest(), latest("resume")) == (evaluated, last)
 
 
 @pytest.mark.parametrize("path", ["latest", "runs/latest"])
