@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 
@@ -49,7 +49,7 @@ def measure(path: str) -> Iterator[tuple[int, int, int]]:
         print(f"{path}, step {checkpoint.step}: {', '.join(name.label for name in many)}")
         yield len(many), different(one, other), different(few, many)
     steps = [step for step in open_log(opened.run.path).steps()["."]["attention"] if step >= FROM]
-    logged = [sum(head_names(opened.run, step) or [], []) for step in steps]
+    logged = [[*chain.from_iterable(head_names(opened.run, step) or ())] for step in steps]
     changes = [
         sum(kind_of(a.label) != kind_of(b.label) for a, b in pairwise(head))
         for head in zip(*logged, strict=True)
@@ -72,13 +72,12 @@ def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
 def named(opened: OpenRun, dataset: Dataset, n_tokens: int) -> list[HeadName]:
     documents = Documents(opened.model, dataset, n_tokens)
     spelled = spell(opened.tokenizer, opened.model.vocab_size)
-    return sum(HeadNames(opened.model, spelled, documents).measure().names, [])
+    names = HeadNames(opened.model, spelled, documents).measure().names
+    return [*chain.from_iterable(names)]
 
 
 def different(some: list[HeadName], others: list[HeadName]) -> int:
-    return sum(
-        kind_of(a.label) != kind_of(b.label) for a, b in zip(some, others, strict=True)
-    )
+    return sum(kind_of(a.label) != kind_of(b.label) for a, b in zip(some, others, strict=True))
 
 
 if __name__ == "__main__":

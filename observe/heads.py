@@ -59,7 +59,8 @@ class Documents:
             end = int(starts[last]) if last < len(starts) else len(tokens)
             tokens, starts = tokens[:end], starts[:last]
         self.tokens, self.starts = tokens, starts
-        self.batches = EvalBatches(tokens, length, rows, starts).part(n_tokens)
+        windows = EvalBatches(tokens, length, rows, starts)
+        self.batches = windows.part(n_tokens) if starts is None else windows
         self.n_tokens = self.batches.n_targets
         begins = iter(self.batches.begins.tolist())
         self.windows = [

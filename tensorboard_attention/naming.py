@@ -22,7 +22,7 @@ import numpy as np
 
 from tensorboard_attention.patterns import CROSS_PATTERNS, PATTERNS, Text, label
 
-ONE_TOKEN = "one token"  # its share is that of the token that has most beyond chance
+ONE_TOKEN = "one token"  # the one that has most beyond chance, not counting the first of a text
 EVENLY = "evenly"  # the share of attention that even attention has in common with the head's
 SPECIAL = (
     *("continues repeats", "copies", "same token", "last word", "punctuation", ONE_TOKEN),
@@ -96,7 +96,8 @@ class Measure:
         for text, tokens in zip(texts, self.tokens, strict=True):
             self.pairs[text.half] += self._by_distance(text, text.all)
             self.marks[text.half] += [self._by_distance(text, cells) for cells in text.cells]
-            at = tokens[text.all % text.n_keys], text.apart(text.all) + self.longest
+            cells = text.all[text.elsewhere[text.all % text.n_keys]]
+            at = tokens[cells % text.n_keys], text.apart(cells) + self.longest
             np.add.at(self.token_pairs[text.half], at, 1)
             self.queries[text.half] += [*text.queries, *[text.counts.sum()] * 2]
             self.even[text.half] += text.even_shares
@@ -124,7 +125,8 @@ class Measure:
                     self._by_distance(text, cells, row[cells]) for cells in text.cells
                 ]
             counted = weights[:, text.counts]
-            np.add.at(on_token[text.half].T, tokens, counted.sum(1).T)
+            sums = counted.sum(1)[:, text.elsewhere]
+            np.add.at(on_token[text.half].T, tokens[text.elsewhere], sums.T)
             evenly[text.half] += np.minimum(counted, text.even).sum((1, 2))
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._shares(total, marked, on_token, evenly)

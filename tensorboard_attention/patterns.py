@@ -209,6 +209,9 @@ class Text:
         self.patterns = PATTERNS if keys is None else CROSS_PATTERNS
         self.keys, self.spelled_keys = (ids, spelled) if keys is None else (keys, spelled_keys)
         self.n_keys = len(self.keys)
+        # Where a head that looks at one token finds it: the first is a place, and of another text,
+        # so are all.
+        self.elsewhere = np.arange(self.n_keys) > (0 if keys is None else self.n_keys)
         self.counts = np.ones(n, bool) if counts is None else counts
         seen = np.tri(n, self.n_keys, dtype=bool) if causal else np.ones((n, self.n_keys), bool)
         even = seen / seen.sum(-1, keepdims=True)

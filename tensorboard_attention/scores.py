@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorboard_attention.naming import HeadName, Measure, Shares, name_heads
-from tensorboard_attention.patterns import CROSS_PATTERNS, PATTERNS, Text
+from tensorboard_attention.patterns import PATTERNS, Text
 
 NEED = "need"
 THIS_TEXT = "this text"  # where scores and names were measured that were not given
@@ -19,10 +19,9 @@ THIS_TEXT = "this text"  # where scores and names were measured that were not gi
 MEANINGS = {
     NEED: "rise of the loss in nats per token when the head's output is replaced by its mean over "
     "the measured tokens",
-    **{pattern.name: pattern.meaning for pattern in (*PATTERNS, *CROSS_PATTERNS)},
+    **{pattern.name: pattern.meaning for pattern in PATTERNS},
     "entropy": "spread of attention in bits; 0 if all is on a single token",
     "mean distance": "mean distance in tokens from a query to what it attends to",
-    "first token": "share of attention on the first token (attention sink)",
 }
 UNITS = {NEED: "nats per token", "entropy": "bits", "mean distance": "tokens"}  # others are shares
 
@@ -106,6 +105,8 @@ def measure_text(
     found = heads_of(
         Measure(texts)([weights] * 2), [len(layer) for layer in maps], f"on {THIS_TEXT}"
     )
+    if keys is not None:  # patterns of cross attention have names, and no curves
+        found = found._replace(scores={}, counts={})
     more: dict[str, Callable[[np.ndarray], np.ndarray]] = {"entropy": entropy}
     if keys is None:
         more["mean distance"] = mean_distance

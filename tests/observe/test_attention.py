@@ -60,6 +60,8 @@ def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(tmp_pat
 
 def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
+    text = np.tile(context.dataset.val[:9], 20)  # it repeats itself
+    context = replace(context, dataset=replace(context.dataset, val=text))
     maps = AttentionMaps(
         AttentionConfig("4", "a text " * 9),
         context,
@@ -69,12 +71,11 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
     header = json.loads(logged.tensor_proto.string_val[0])
-    edges, wired = header["wiring"], maps.scores.wired
-    assert wired and header["measured"]["wiring"] == "tokens of the validation text, repeated"
-    half = len(wired.tokens) // 2
-    assert wired.tokens[:half].tolist() == wired.tokens[half:].tolist()
-    assert wired.queries.tolist() == [False] * half + [True] * half
-    shares = wiring(context.model, wired.tokens, wired.queries)
+    edges, heads = header["wiring"], maps.heads
+    assert header["measured"]["wiring"] == heads.documents.where
+    wired, queries = torch.from_numpy(heads.wired), torch.from_numpy(heads.copying)
+    assert queries.any()
+    shares = wiring(context.model, wired, queries)
     expected = {
         (way, 1, head, 0, writer): pytest.approx(value, abs=1e-4)
         for writer, name in ((0, "L0H0"), (1, "L0H1"), (2, "L0H2"), (-1, "L0 MLP"))
@@ -95,12 +96,6 @@ def test_by_default_maps_are_logged_often_while_heads_form() -> None:
     assert steps(2000) == [*early, *range(300, 2001, 100)]
     assert steps(250) == sorted([*early, 25, 75, 250])
     assert steps(100_000) == [*early, *range(5000, 100_001, 5000)]
-    for last in (50, 250, 1500):
-        assert [s for s in steps(last) if config.has_importance(s, last)] == [
-            last // 10,
-            last * 3 // 10,
-            last,
-        ]
     assert config.is_on and not replace(config, every="0").is_on
 
 

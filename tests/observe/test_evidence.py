@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+import observe.heads
 from common.errors import UserError
 from data.batches import EvalBatches
+from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
-from observe.evidence import (
-    MARKED,
-    N_PASSAGES,
-    NEEDED,
-    EvidenceFile,
-    is_punctuation,
-    measure_evidence,
-)
+from observe.evidence import N_PASSAGES, EvidenceFile, measure_evidence
+from observe.heads import Documents, HeadNames, spell
+from observe.need import KINDS
 from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -45,9 +41,12 @@ def make_model(**choices: Any) -> Any:
     return gpt
 
 
-def batches(rows: int = 3) -> EvalBatches:
-    tokens = np.frombuffer(TEXT.encode(), np.uint8).astype(np.uint16)
-    return EvalBatches(tokens, 160, rows, STARTS)
+TOKENS = np.frombuffer(TEXT.encode(), np.uint8).astype(np.uint16)
+DATASET = Dataset(TOKENIZER, TOKENS, TOKENS, None, "0", None, STARTS, STARTS)
+
+
+def batches() -> EvalBatches:
+    return EvalBatches(TOKENS, 160, 3, STARTS)
 
 
 def windows() -> list[tuple[list[int], list[int]]]:
@@ -65,79 +64,6 @@ def nats(model: GPT, ids: list[int], targets: list[int]) -> list[float]:
     with torch.no_grad():
         logs = torch.log_softmax(model(torch.tensor([ids]))[0], -1)
     return [-logs[place, target].item() for place, target in enumerate(targets)]
-
-
-def marked(rule: str, ids: list[int], target: int, query: int, key: int) -> bool:
-    """Whether a pattern marks a key of a query, in words of its own."""
-    texts = [chr(id) for id in ids]
-    match rule:
-        case "copy":
-            return ids[key] == target
-        case "induction":
-            return key > 0 and ids[key - 1] == ids[query]
-        case "duplicate token":
-            return key < query and ids[key] == ids[query]
-        case "previous token":
-            return key == query - 1
-        case "same token":
-            return key == query
-        case "first token":
-            return key == 0 and query > 0
-        case "nearby":
-            return query - key <= 8 and query > 16
-        case "last word":
-            return False  # no byte has three letters
-        case "punctuation":
-            return is_punctuation(texts[key])
-    raise AssertionError(rule)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 8])
-def test_shares_of_patterns_are_those_of_a_loop(rows: int) -> None:
-    """However many windows are read together: those of 25 tokens are padded beside the long one."""
-    model = make_model()
-    found = measure_evidence(model, TOKENIZER, batches(rows), 7)
-    assert found["step"] == 7 and found["n_tokens"] == sum(len(ids) for ids, _ in windows())
-    for (head, name), (share, often, count, needed, weight) in pattern_sums().items():
-        patterns = found["heads"][head]["patterns"]
-        if count == 0:
-            assert name not in patterns
-            continue
-        expected = [share / count, often / count, needed / weight if weight else 0, count]
-        assert patterns[name] == pytest.approx(expected, abs=2e-4), (head, name)
-
-
-@cache
-def pattern_sums() -> dict[tuple[str, str], list[float]]:
-    """Sums over all queries, for each head and pattern."""
-    model = make_model()
-    names, heads = [rule.score for rule in MARKED], ("L0H0", "L0H1", "L1H0", "L1H1")
-    sums = {(head, name): [0.0, 0, 0, 0.0, 0.0] for head in heads for name in names}
-    for ids, targets in windows():
-        intact = nats(model, ids, targets)
-        with torch.no_grad(), record_attention(model) as maps:
-            model(torch.tensor([ids]))
-        rises = [
-            rises_without(model, (layer, head), ids, targets, intact)
-            for layer in range(2)
-            for head in range(2)
-        ]
-        for query, target in enumerate(targets):
-            rows = [row for layer in maps for row in layer[0, :, query].tolist()]
-            for name in names:
-                keys = [k for k in range(query + 1) if marked(name, ids, target, query, k)]
-                if not keys:
-                    continue
-                for head, row, rise in zip(heads, rows, rises, strict=True):
-                    share = sum(row[key] for key in keys)
-                    total = sums[head, name]
-                    total[0] += share
-                    total[1] += share > 0.5
-                    total[2] += 1
-                    if rise[query] > NEEDED:
-                        total[3] += share * rise[query]
-                        total[4] += rise[query]
-    return sums
 
 
 def rises_without(
@@ -158,21 +84,37 @@ def rises_without(
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_passages_are_the_largest_rises_and_outputs_of_their_windows(rows: int) -> None:
+def test_passages_and_need_are_the_rises_of_their_windows(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many windows are read together: those of 25 tokens are padded beside the long one."""
+    monkeypatch.setattr(observe.heads, "ROWS", rows)
     model = make_model()
-    found = measure_evidence(model, TOKENIZER, batches(rows), 0)
+    found = measure_evidence(model, None, DATASET, 7)
+    assert found["step"] == 7 and found["n_tokens"] == sum(len(ids) for ids, _ in windows())
     ids, spelled = found["ids"], found["spelled"]
     offsets = np.cumsum([0, *found["windows"]])
     texts = ["".join(spelled[id] for id in ids[begin:end]) for begin, end in pairwise(offsets)]
     assert texts == [bytes([*read, wanted[-1]]).decode() for read, wanted in windows()]
 
-    largest = []
-    for (read, wanted), offset in zip(windows(), offsets, strict=False):
+    largest, halves, counts = [], [0.0, 0.0], [0, 0]
+    for number, ((read, wanted), offset) in enumerate(zip(windows(), offsets, strict=False)):
         rises = rises_without(model, (1, 0), read, wanted, nats(model, read, wanted))
+        halves[number % 2] += sum(rises)
+        counts[number % 2] += len(rises)
         place = int(np.argmax(rises))
         largest.append((rises[place], offset + place + 1))
     largest = [pair for pair in sorted(largest, reverse=True)[:N_PASSAGES] if pair[0] > 0]
-    passages = found["heads"]["L1H0"]["passages"]
+    head = found["heads"]["L1H0"]
+    expected = [sum(halves) / sum(counts), *(np.array(halves) / counts)]
+    assert head["need"] == pytest.approx(expected, abs=2e-4)
+    assert {*head["kinds"]} == {*KINDS}
+    assert np.sum([*head["kinds"].values()], 0) == pytest.approx(head["need"], abs=5e-4)
+    names = (
+        HeadNames(model, spell(TOKENIZER, 256), Documents(model, DATASET, 10_000)).measure().names
+    )
+    assert head["role"][0] == names[1][0].label and head["says"] == names[1][0].headline
+    passages = head["passages"]
     assert [at for at, _, _ in passages] == [at for _, at in largest]
     assert [rise for _, rise, _ in passages] == pytest.approx([r for r, _ in largest], abs=1e-3)
     at, _, attended = passages[0]
@@ -193,7 +135,7 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str, norm: str) -> Non
     block: Any = model.blocks[1]
     with torch.no_grad():
         block.mlp.up.weight[7] = 0  # whose output is always 0
-    found = measure_evidence(model, TOKENIZER, batches(), 0)
+    found = measure_evidence(model, None, DATASET, 0)
     never = found["neurons"][1][7]
     assert (never["passages"], never["raises"], never["lowers"]) == ([], [], [])
     seen: list[torch.Tensor] = []

@@ -1,0 +1,135 @@
+"""The need for heads is the rise of the loss without each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import observe.need
+from data.corpora import open_corpus
+from data.encoding import Dataset
+from data.roles import ROLES
+from data.tales import Tales
+from data.tokenizer import fixed_tokenizer
+from launch.schema import preset
+from model import GPT
+from model.gpt import Block
+from observe.heads import Documents, spell
+from observe.need import KINDS, need, target_kinds
+from tests.conftest import small_config
+
+TOKENIZER = fixed_tokenizer("byte")
+SPELLED = spell(TOKENIZER, 256)
+
+
+def model(context_length: int, **choices: object) -> GPT:
+    torch.manual_seed(0)
+    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256)
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            parameter.normal_(std=0.3)
+    return gpt
+
+
+def dataset(texts: list[str]) -> Dataset:
+    tokens = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16)
+    starts = np.cumsum([0, *map(len, texts[:-1])])
+    return Dataset(TOKENIZER, tokens, tokens, None, "0", None, starts, starts)
+
+
+@pytest.mark.parametrize("copies", [1, 16])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"window": 3}])
+def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
+    choices: dict[str, Any], copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its mean over all tokens of all windows, of whatever length."""
+    monkeypatch.setattr(observe.need, "COPIES", copies)
+    gpt = model(16, **choices, dropout=0.5).train()
+    documents = Documents(
+        gpt, dataset(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
+    )
+    before = {name: each.clone() for name, each in gpt.state_dict().items()}
+    found = need(gpt, documents)
+    assert found.shape == (3, 2) and gpt.training
+    assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
+    gpt.eval()
+    windows = [(torch.from_numpy(each.ids), each.targets) for each in documents.windows]
+
+    def contexts(block: Block) -> torch.Tensor:
+        """What the output matrix of a block reads at the scored tokens of all windows."""
+        seen: list[torch.Tensor] = []
+        handle = block.attention.output.register_forward_pre_hook(
+            lambda _module, given: seen.append(given[0][0])
+        )
+        with torch.no_grad():
+            for ids, _ in windows:
+                gpt(ids[None])
+        handle.remove()
+        rows = [each[targets >= 0] for each, (_, targets) in zip(seen, windows, strict=True)]
+        return torch.cat(rows)
+
+    def loss() -> float:
+        losses = []
+        for ids, targets in windows:
+            with torch.no_grad():
+                logs = F.log_softmax(gpt(ids[None])[0].double(), dim=-1)
+            losses += [-logs[place, id].item() for place, id in enumerate(targets) if id >= 0]
+        return sum(losses) / len(losses)
+
+    intact = loss()
+    for layer, block in enumerate(gpt.blocks):
+        assert isinstance(block, Block)
+        means = contexts(block).mean(0)
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+
+            def ablated(_module: object, joined: tuple, part: slice = part) -> torch.Tensor:
+                context = joined[0].clone()
+                context[..., part] = means[part]  # noqa: B023
+                return context
+
+            handle = block.attention.output.register_forward_pre_hook(ablated)
+            rise = loss() - intact
+            handle.remove()
+            assert found[layer, head] == pytest.approx(rise, abs=1e-5)
+    assert np.ptp(found) > 0.01
+
+
+def test_the_targets_of_tales_have_their_roles() -> None:
+    corpus = open_corpus(preset("data", "tales", n_bytes=300_000))
+    assert isinstance(corpus, Tales)
+    tales = [tale for _, tale in zip(range(5), corpus.tales("val"), strict=False)]
+    texts = dataset([tale.text + corpus.document_end for tale in tales])
+    documents = Documents(model(128), texts, 10_000)  # the windows of a tale overlap
+    names, found = target_kinds(corpus, TOKENIZER, SPELLED, documents)
+    assert names == ROLES
+    known = {}  # by place in the split
+    for window, kinds in zip(documents.windows, found, strict=True):
+        assert len(kinds) == len(window.targets)
+        for place, kind in enumerate(kinds, window.begin):
+            assert known.setdefault(place, kind) == kind
+    assert texts.val_starts is not None
+    for tale, start in zip(tales, texts.val_starts.tolist(), strict=True):
+        first = next(mention for mention in tale.mentions if mention.name == "hero")
+        again = [mention for mention in tale.mentions if mention.name == "hero"][1]
+        assert ROLES[known[start + first.start]] == "first choices"
+        assert ROLES[known[start + again.start]] == "names again"
+        assert ROLES[known[start + again.start + 1]] == "spelling within a word"
+
+
+def test_the_targets_of_other_texts_have_a_kind() -> None:
+    tokens = ["Ben", " saw", " a", " d", "oe", ".", "\n", "Ben", " ", "ran"]
+    documents = Documents(model(16), dataset(["x" * 12, "y" * 12]), 100)
+    spelled = dict(enumerate(tokens))
+    window = documents.windows[0]._replace(ids=np.arange(9), targets=np.arange(1, 10))
+    documents.windows = [window]
+    names, (kinds,) = target_kinds(None, TOKENIZER, [spelled[id] for id in range(10)], documents)
+    assert names == KINDS
+    assert [names[kind] for kind in kinds] == [
+        *("new words", "new words", "new words", "within words", "punctuation", "white space"),
+        *("words mentioned before", "white space", "new words"),
+    ]
