@@ -68,7 +68,7 @@ def loop(
     share, queries = 0.0, 0
     cells = []  # distance, weight, whether it is marked, that of even attention
     for (tokens, following, counts), weights in zip(texts, maps, strict=True):
-        for query in np.flatnonzero(counts):
+        for query in np.flatnonzero(counts).tolist():
             marked = [k for k in range(query + 1) if marks(name, tokens, following, query, k)]
             queries += bool(marked)
             share += sum(weights[head, query, k] for k in marked)

@@ -107,7 +107,7 @@ def test_the_targets_of_tales_have_their_roles() -> None:
     documents = Documents(model(128), texts, 10_000)  # the windows of a tale overlap
     names, found = target_kinds(corpus, TOKENIZER, SPELLED, documents)
     assert names == ROLES
-    known = {}  # by place in the split
+    known: dict[int, int] = {}  # by place in the split
     for window, kinds in zip(documents.windows, found, strict=True):
         assert len(kinds) == len(window.targets)
         for place, kind in enumerate(kinds, window.begin):
