@@ -20,6 +20,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -47,12 +48,14 @@ from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.heads import N_TOKENS, Documents, HeadNames, spell
 from observe.tensorboard import open_events
-from store.results import head_names, open_log
-from store.run import is_latest
+from store.results import evidence_of, head_names, open_log
+from store.run import Run, is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
-from tensorboard_attention.evidence import NAME
+from tensorboard_attention.evidence import NAME, names_of
 from tensorboard_attention.scores import Heads
+from tensorboard_attention.strict import from_json, to_json
+from tensorboard_attention.summary import said_of
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
@@ -119,7 +122,7 @@ def main(values: Values) -> None:
         write_live_page(page_file, opened, config)
         return
     if config.text is None:
-        entries = logged_maps(opened.run.path)
+        entries = logged_maps(opened.run)
     else:
         entries = look_at(config.text, opened, config)
     if page_file:
@@ -256,19 +259,25 @@ def link(folder: Path, tag: str) -> str:
     return "http://localhost:6006/#attention" + "".join(found)
 
 
-def logged_maps(folder: Path) -> Entries:
+def logged_maps(run: Run) -> Entries:
     """The maps of the probe that the run logged while it was trained, at all steps. Raises
     UserError if there are none."""
-    index = open_log(folder)
+    index = open_log(run.path)
     for note in index.notes():
         print(printable(f"note: {note}"), file=sys.stderr)
     found = index.steps().get(".", {}).get(TAG, [])
     if not found:
         raise UserError(
-            f"run: {folder} has logged no attention maps; give a text, or train it with "
+            f"run: {run.path} has logged no attention maps; give a text, or train it with "
             "observe.attention.every"
         )
-    return [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
+    entries = [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
+    with suppress(UserError):  # at its step, heads are called in every view as the evidence says
+        evidence = evidence_of(run)
+        for _, step, parts in entries:
+            if step == evidence["step"]:
+                parts[0] = to_json({**from_json(parts[0]), **said_of(names_of(evidence))}).encode()
+    return entries
 
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:

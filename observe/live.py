@@ -25,8 +25,6 @@ from live.page import about_run, describe, run_title
 from live.texts import page_texts
 from observe.attention import AttentionMaps
 from observe.context import RunContext
-from store.results import head_names
-from store.run import Run
 from tensorboard_attention.following import MODEL, NAMES
 from training.callback import Callback
 
@@ -63,11 +61,6 @@ class LiveWeights(Callback):
         if trainer.state.step == 0:
             self.on_step(trainer)
 
-    def on_finish(self, trainer: Trainer) -> None:
-        step = trainer.state.step
-        if self._file(step).exists():  # from now on named as the evidence says
-            self._write_names(step, head_names(Run(self.context.folder), step))
-
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
         if self.size > MAX_BYTES or not self.maps.config.has_maps(step, last):
@@ -75,14 +68,11 @@ class LiveWeights(Callback):
         assert self.maps.named and self.maps.named[0] == step, "its maps were logged before"
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
-            self._write_names(step, self.maps.named[1])
+            self.names[str(step)] = self.maps.named[1]
+            replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MAX_BYTES:
                 self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
-
-    def _write_names(self, step: int, names: Any) -> None:
-        self.names[str(step)] = names
-        replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
 
     def steps(self) -> list[int]:
         """Those whose weights are in the folder, ascending."""

@@ -169,19 +169,14 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
 def head_names(run: Run, step: int) -> list[list[HeadName]] | None:
     """What each head of a run is called at a step, by layer and head: as its evidence says, if that
     is of this step, or else what was logged with the maps of its probe. None if it is not known."""
-    from tensorboard_attention.naming import HeadName  # as in `open_log`
+    from tensorboard_attention.evidence import names_of  # as in `open_log`
+    from tensorboard_attention.naming import HeadName
     from tensorboard_attention.strict import from_json
 
     with suppress(UserError):
         evidence = evidence_of(run)
         if evidence["step"] == step:
-            named: list[list[HeadName]] = []
-            for name, head in evidence["heads"].items():
-                layer = int(name[1 : name.index("H")])
-                named += [[] for _ in range(layer + 1 - len(named))]
-                fields = *head["role"], head["says"], head["details"], head["interest"]
-                named[layer].append(HeadName._make(fields))
-            return named
+            return names_of(evidence)
     index = open_log(run.path)
     if step not in index.steps().get(".", {}).get(TAG, []):
         return None

@@ -25,11 +25,14 @@ neurons    of each layer:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tensorboard_attention.beside import read_beside
 from tensorboard_attention.header import fits
+from tensorboard_attention.naming import HeadName
 
 NAME = "evidence.json"
 NUMBER = float | int
@@ -60,6 +63,17 @@ def read_evidence(folder: Path) -> dict[str, Any]:
     return found
 
 
+def names_of(evidence: Mapping[str, Any]) -> list[list[HeadName]]:
+    """What each head is called, by layer and head, from the content of the file."""
+    named: list[list[HeadName]] = []
+    for name, head in evidence["heads"].items():
+        layer = int(name[1 : name.index("H")])
+        named += [[] for _ in range(layer + 1 - len(named))]
+        fields = (*head["role"], head["says"], head["details"], head["interest"])
+        named[layer].append(HeadName._make(fields))
+    return named
+
+
 def _check(found: dict[str, Any]) -> None:
     """Raises some exception if the file is not in the format."""
     heads = [*found["heads"].values()]
@@ -67,6 +81,8 @@ def _check(found: dict[str, Any]) -> None:
     for parts, fields in (([found], FIELDS), (heads, HEAD), (neurons, NEURON)):
         if not all(fits(part[name], kind) for part in parts for name, kind in fields.items()):
             raise ValueError("a field has another type")
+    if not all(re.fullmatch(r"L\d{1,4}H\d{1,4}", name) for name in found["heads"]):
+        raise ValueError("a head has another name")
     ids, count = found["ids"], len(found["ids"])
     if min(found["windows"], default=1) < 1 or sum(found["windows"]) != count:
         raise ValueError("the windows are not the text")

@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tensorboard_attention.evidence import names_of, read_evidence
 from tensorboard_attention.header import fits
 from tensorboard_attention.limits import MAX_STEPS, RECORD_BYTES
 from tensorboard_attention.records import is_plain, open_regular
@@ -84,11 +85,14 @@ def read_weights(folder: Path, step: int) -> bytes:
 
 
 def read_names(folder: Path) -> Any:
-    """What heads are called, by step. Raises OSError if that is not known, and ValueError if it is
-    not in the format."""
+    """What heads are called, by step; at that of the evidence, as it says. Raises OSError if that is
+    not known, and ValueError if it is not in the format."""
     found = from_json(_read(folder, NAMES))
     if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
         raise ValueError("it is not in the format of names")
+    with suppress(OSError, ValueError):  # which may have been measured again
+        evidence = read_evidence(folder)
+        found[str(evidence["step"])] = names_of(evidence)
     return found
 
 

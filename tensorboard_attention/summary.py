@@ -165,10 +165,7 @@ def encode(
         "measured": places,
         "counts": {name: n for name, n in here.counts.items() if name not in given}
         | dict(counts or {}),
-        "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in said],
-        "roles": [[[name.label, name.pattern] for name in layer] for layer in said],
-        "details": [[name.details for name in layer] for layer in said],
-        "overview": overview([name.label for layer in said for name in layer]),
+        **said_of(said),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
     if broken := [
@@ -178,6 +175,16 @@ def encode(
     ]:
         header["not_finite"] = broken
     return [to_json(header).encode(), packed]
+
+
+def said_of(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
+    """The fields of a header that say what heads are called."""
+    return {
+        "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in names],
+        "roles": [[[name.label, name.pattern] for name in layer] for layer in names],
+        "details": [[name.details for name in layer] for layer in names],
+        "overview": overview([name.label for layer in names for name in layer]),
+    }
 
 
 def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:
