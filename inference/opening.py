@@ -28,7 +28,7 @@ from store.settings import read_settings
 from store.weights import load_model
 
 if TYPE_CHECKING:
-    from tensorboard_attention.naming import HeadName
+    from store.results import Names
 
 Config = TypeVar("Config")
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
@@ -110,7 +110,7 @@ class OpenRun:
         which observe/evidence.py describes. Raises UserError if the run has none."""
         return evidence_of(self.run)
 
-    def head_names(self) -> list[list[HeadName]] | None:
+    def head_names(self) -> Names | None:
         """What each head is called, by layer and head: the same in every view. None if it was not
         measured at the step of the checkpoint."""
         return head_names(self.run, self.step)

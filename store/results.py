@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tensorboard_attention.index import Index
     from tensorboard_attention.naming import HeadName
 
+    Names = list[list[HeadName]]  # by layer and head
+
 MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
 # What is compared: of summary.json, and of an evaluation.
 COMPARED, POINT = ("val_bpb", "seconds", "tokens", "parameters"), ("step", "val_bpb")
@@ -166,7 +168,7 @@ def logged_scores(folder: Path, name: str) -> LoggedScores | None:
     return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
 
 
-def head_names(run: Run, step: int) -> list[list[HeadName]] | None:
+def head_names(run: Run, step: int) -> Names | None:
     """What each head of a run is called at a step, by layer and head: as its evidence says, if that
     is of this step, or else what was logged with the maps of its probe. None if it is not known."""
     from tensorboard_attention.evidence import names_of  # as in `open_log`

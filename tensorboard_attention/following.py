@@ -85,8 +85,8 @@ def read_weights(folder: Path, step: int) -> bytes:
 
 
 def read_names(folder: Path) -> Any:
-    """What heads are called, by step; at that of the evidence, as it says. Raises OSError if that is
-    not known, and ValueError if it is not in the format."""
+    """What heads are called, by step; at that of the evidence, as it says. Raises OSError if
+    nothing is known, and ValueError if it is not in the format."""
     found = from_json(_read(folder, NAMES))
     if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
         raise ValueError("it is not in the format of names")
