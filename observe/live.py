@@ -61,6 +61,10 @@ class LiveWeights(Callback):
         if trainer.state.step == 0:
             self.on_step(trainer)
 
+    def on_finish(self, trainer: Trainer) -> None:
+        if (file := self._file(trainer.state.step)).exists():
+            file.touch()  # the evidence names heads anew: a page that is open asks again
+
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
         if self.size > MAX_BYTES or not self.maps.config.has_maps(step, last):
