@@ -20,6 +20,7 @@ from model import GPT
 from observe import live
 from observe.attention import AttentionMaps
 from observe.live import LiveWeights
+from tensorboard_attention.following import read_names
 from tests.conftest import small_config
 from tests.live.pages import replace_values
 from tests.observe.conftest import run_context, trainer_at
@@ -36,7 +37,8 @@ def files(folder: Path) -> set[str]:
 
 
 def names(folder: Path) -> Any:
-    return json.loads((folder / "live/names.json").read_text())
+    """As the page that follows the run gets them."""
+    return json.loads(json.dumps(read_names(folder)))
 
 
 def run_to(observer: LiveWeights, first: int, last: int) -> None:
@@ -75,12 +77,23 @@ def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_pa
     observer.on_finish(trainer_at(observer.context, 1))
     assert names(tmp_path) == first | {"1": names(tmp_path)["1"]}, "as long as there is none"
     head = {"role": ["nearby 80%", "nearby"], "says": "nearby 80% over all text", "details": "So."}
-    head |= {"interest": 0.5, "need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
-    read = {"n_tokens": 1, "where": "a text", "windows": [1], "ids": [0], "spelled": ["a"]}
-    evidence = {"step": 1, **read, "heads": {"L0H0": head}, "neurons": []}
+    more: dict[str, Any] = {"need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
+    read: dict[str, Any] = {
+        "n_tokens": 1,
+        "where": "a text",
+        "windows": [1],
+        "ids": [0],
+        "spelled": ["a"],
+    }
+    evidence = {
+        "step": 1,
+        **read,
+        "heads": {"L0H0": {**head, "interest": 0.5, **more}},
+        "neurons": [],
+    }
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
-    said = [*head["role"], head["says"], head["details"], head["interest"]]
+    said = [*head["role"], head["says"], head["details"], 0.5]
     assert names(tmp_path) == first | {"1": [[said]]}
     again = weights(tmp_path)
     run_to(again, 1, 1)
