@@ -178,7 +178,7 @@ def _name(shares: Shares, head: int, there: np.ndarray) -> HeadName:
         details = "No pattern exceeds chance in both of two halves of the text. " + ". ".join(
             _detail(shares, head, name)
             for name in ("nearby", "first token")
-            if name in shares.names
+            if name in shares.names and shares.queries[:, shares.names.index(name)].all()
         )
         return HeadName(MIXED, "", "mixed: no pattern beyond chance", details, 0)
     rank = SPECIAL.index(special) if special else len(SPECIAL)

@@ -19,10 +19,21 @@ from tensorboard_attention.tests.test_live import REFRESH
 SPELLED = [" Mia", " sang", HOSTILE, "."]
 
 
-def head(role: str, score: str, *passages: list[Any]) -> dict[str, Any]:
-    says = f"It {role}, {HOSTILE}"
-    patterns = {"copy": [0.1, 0.05, 0.5, 300]}
-    return {"role": [role, score], "says": says, "patterns": patterns, "passages": [*passages]}
+def head(role: str, pattern: str, *passages: list[Any]) -> dict[str, Any]:
+    return {
+        "role": [role, pattern],
+        "says": f"{role} over {HOSTILE}",
+        "details": f"{role}: over 300 tokens",
+        "interest": 0.9 if pattern == "copies" else 0.1,
+        "need": [0.01234, 0.0234, 0.0014],
+        "kinds": {
+            "a": [0.001, 0.002, 0.003],
+            HOSTILE: [0.1, 0.05, 0.15],
+            "c": [0.3, -0.1, 0.7],
+            "d": [0.02, 0.02, 0.02],
+        },
+        "passages": [*passages],
+    }
 
 
 def neuron(active: float, at: int) -> dict[str, Any]:
@@ -33,14 +44,17 @@ def neuron(active: float, at: int) -> dict[str, Any]:
 EVIDENCE: dict[str, Any] = {
     "step": 5,
     "n_tokens": 7,
+    "where": "2 validation documents",
     "windows": [6, 3],
     "ids": [0, 1, 2, 3, 0, 1, 2, 0, 3],
     "spelled": SPELLED,
     "heads": {
-        "L0H0": head("helps with 'a'", ""),
+        "L0H0": head("mixed", ""),
         "L0H1": head("previous token 70%", "previous token"),
         "L1H0": head("nearby 81%", "nearby"),
-        "L1H1": head("copies 56%", "copy", [5, 9.5986, [[1, 0.75], [4, 0.1]]], [8, 1, [[7, 0.5]]]),
+        "L1H1": head(
+            "copies 56%", "copies", [5, 9.5986, [[1, 0.75], [4, 0.1]]], [8, 1, [[7, 0.5]]]
+        ),
     },
     "neurons": [[neuron(0.5, 2), neuron(0.75, 3)], [neuron(0.25, 7), neuron(0, 8)]],
 }
@@ -56,7 +70,11 @@ write = partial(events.write_json, NAME)
         changed("step", to=None),
         changed("windows", to=[6, 4]),
         changed("ids", 0, to=4),
+        changed("where", to=7),
         changed("heads", "L0H0", "role", to=["copies 56%"]),
+        changed("heads", "L0H0", "interest", to="0.5"),
+        changed("heads", "L0H0", "need", to=[0.1, 0.2]),
+        changed("heads", "L0H0", "kinds", to={"a": [0.1, 0.2, None]}),
         changed("heads", "L1H1", "passages", 0, 0, to=9),
         changed("heads", "L1H1", "passages", 0, 2, 0, 0, to=-1),
         changed("neurons", 1, 0, "passages", 0, 0, to=9),
@@ -83,39 +101,50 @@ def test_the_server_answers_with_it(tmp_path: Path) -> None:
 def test_a_head_has_the_name_that_many_texts_gave_it(
     logs: Path, open_tab: Callable[..., Tab]
 ) -> None:
-    """At the step of the evidence; at others, what it does on the text."""
+    """At the step of the evidence; at others, that which was logged."""
     log(logs / "judged", 0, 5)
     write(logs / "judged", EVIDENCE)
-    tab = open_tab(run="judged", layer=1, head=1)
-    verdict, here = tab[".verdict >> nth=0"], tab[".sentence >> nth=0"]
-    sync_api.expect(verdict).to_have_text("Copies 56%")
+    tab = open_tab(run="judged")
+    verdict, need = tab[".verdict >> nth=0"], tab[".sentence >> nth=0"]
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H1")  # of the largest interest
+    sync_api.expect(verdict).to_have_text(EVIDENCE["heads"]["L1H1"]["says"])
     assert verdict.get_attribute("title") == (
-        f"It copies 56%, {HOSTILE}. Measured over 7 tokens of many texts; "
-        '"without it": replaced by its mean over them.'
+        "copies 56%: over 300 tokens. Measured over 2 validation documents."
     )
-    assert here.inner_text().startswith("On this text: ")
     names = tab[".head .role"].all_inner_texts()
     assert names == [head["role"][0] for head in EVIDENCE["heads"].values()]
-    assert (
-        tab[".overview"].inner_text().startswith("4 heads: helps with 'a', previous token, nearby")
-    )
+    assert tab[".overview"].inner_text() == "4 heads: mixed, previous token, nearby, copies."
     tab.page.keyboard.press(",")
     tab.shown(["judged", "probe", 0])
-    sync_api.expect(verdict).not_to_have_text("Copies 56%")
-    assert here.inner_text().endswith(". At step 5, over many texts: copies 56%.")
-    assert tab[".matters >> nth=0"].is_hidden()
+    sync_api.expect(verdict).to_contain_text("(on this text)")
+    assert need.inner_text() == "" and tab[".matters >> nth=0"].is_hidden()
     tab.page.keyboard.press(".")
     tab[".head >> nth=1"].click()
     chart = tab[".headcurves h3"]
     sync_api.expect(chart).to_have_text("previous token, all heads")
     tab.page.keyboard.press(",")
-    sync_api.expect(verdict).not_to_have_text("Previous token 70%")
+    sync_api.expect(verdict).to_contain_text("(on this text)")
     assert chart.inner_text() == "previous token, all heads", "while one scrubs"
     (logs / "judged" / NAME).write_text("{")
     tab.page.clock.run_for(REFRESH)
     sync_api.expect(tab[".notice"]).to_have_text(
         "evidence.json is not read: it is not in the format"
     )
+
+
+def test_need_is_told_with_its_halves_and_the_kinds_of_which_both_are_positive(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    log(logs / "needed", 5)
+    write(logs / "needed", EVIDENCE)
+    tab = open_tab(run="needed", layer=1, head=0)
+    assert tab[".sentence >> nth=0"].inner_text() == (
+        "Need: without it, the loss rises by 0.012 nats per token (0.023 and 0.001 in the halves), "
+        f"of it {' '.join(HOSTILE.split())} 0.100, d 0.020."
+    )
+    card = tab[".head-scores [data-score=need]"]
+    assert card.locator(".value b").inner_text() == "0.012"
+    assert card.locator(".measured").inner_text() == "on 2 validation documents, over 7 tokens"
 
 
 def test_the_tab_shows_the_passages_of_heads_and_neurons(

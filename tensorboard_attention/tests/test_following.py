@@ -71,14 +71,15 @@ def test_only_weights_of_a_known_run_are_served(live: Path, get: Get) -> None:
         assert get("/follow/weights", run=run, step="0")[0] == 404, run
         assert get("/follow/steps", run=run)[0] == 404, run
         assert get("/follow", run=run)[0] == 404, run
-    for route in ("/follow", "/follow/steps", "/follow/weights"):
+    for route in ("/follow", "/follow/steps", "/follow/names", "/follow/weights"):
         assert get(route)[0] == 404
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe", "large"])
-def test_what_is_no_file_of_weights_is_refused(live: Path, get: Get, kind: str) -> None:
-    path = live / "100.bin"
-    path.unlink()
+@pytest.mark.parametrize("name", ["100.bin", "names.json"])
+def test_what_is_no_file_of_the_run_is_refused(live: Path, get: Get, kind: str, name: str) -> None:
+    path = live / name
+    path.unlink(missing_ok=True)
     if kind == "link":
         path.symlink_to(live / "0.bin")
     elif kind == "folder":
@@ -88,13 +89,53 @@ def test_what_is_no_file_of_weights_is_refused(live: Path, get: Get, kind: str) 
     else:
         with path.open("wb") as file:
             file.truncate(RECORD_BYTES + 1)
-    assert get("/follow/weights", run="run", step="100")[0] == 404
-    assert [*steps(get)] == (["0", "100"] if kind == "large" else ["0"])
+    route = "/follow/names" if name == "names.json" else "/follow/weights"
+    assert get(route, run="run", step="100")[0] == 404
+    assert [*steps(get)] == (["0"] if path.suffix == ".bin" and kind != "large" else ["0", "100"])
+
+
+NAME = ["copies 61%", "copies", "copies 61% here", "", 0.5]
+
+
+def test_names_are_served_as_they_are_written(live: Path, get: Get) -> None:
+    assert get("/follow/names", run="run")[0] == 404
+    for names in ({}, {"0": [[NAME, NAME], [NAME]], "100": []}):
+        (live / "names.json").write_text(json.dumps(names))
+        status, found = get("/follow/names", run="run")
+        assert status == 200 and json.loads(found) == names
+    assert get("/follow/names", run="other")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "",
+        "[]",
+        "{",
+        "NaN",
+        "[" * 100_000,
+        "\udcff",
+        json.dumps({"0": None}),
+        json.dumps({"0": [NAME]}),
+        json.dumps({"0": [[NAME[:4]]]}),
+        json.dumps({"0": [[[*NAME, 1]]]}),
+        json.dumps({"0": [[[*NAME[:4], "1"]]]}),
+        json.dumps({"0": [[[*NAME[:4], True]]]}),
+        json.dumps({"0": [[[*NAME[:4], float("nan")]]]}),
+        json.dumps({"0": [[[3, *NAME[1:]]]]}),
+    ],
+    ids=lambda text: text[:50],
+)
+def test_names_in_another_format_are_refused(live: Path, get: Get, found: str) -> None:
+    (live / "names.json").write_text(found, errors="surrogateescape")
+    status, reason = get("/follow/names", run="run")
+    assert status == 404 and reason
+    assert get("/follow/weights", run="run", step="0")[0] == 200
 
 
 def test_a_folder_elsewhere_is_not_read(live: Path, get: Get) -> None:
     elsewhere = live.rename(live.parents[2] / "elsewhere")
     live.symlink_to(elsewhere)
     assert steps(get) == {} and get("/follow/weights", run="run", step="0")[0] == 404
-    assert get("/follow", run="run")[0] == 404
+    assert get("/follow", run="run")[0] == get("/follow/names", run="run")[0] == 404
     assert "run" not in json.loads(get("/runs")[1])["followed"]

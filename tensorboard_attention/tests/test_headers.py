@@ -51,6 +51,7 @@ WRONG_EDGES = [
         {**HEADER, "not_finite": True},
         {**HEADER, "counts": {"entropy": "3"}},
         {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
+        {**HEADER, "details": [["x", 1]]},
         *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
         b"[" * 100_000,
         b"\xff\xfe",

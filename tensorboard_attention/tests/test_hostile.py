@@ -94,7 +94,7 @@ def test_what_is_wrong_with_one_run_is_said_of_it_alone(tmp_path: Path) -> None:
     for route in ("maps", "scores", "twins"):
         for run, wanted in (("fine", 200), ("odd", 200), ("without", 404)):
             assert get(f"/{route}", run=run, **asked)[0] == wanted
-    for route in ("follow", "follow/weights", "losses", "evidence"):
+    for route in ("follow", "follow/names", "follow/weights", "losses", "evidence"):
         status, data = get(f"/{route}", run="odd", step="1")
         assert status == 404 and data
     assert get("/losses", run="odd") == (404, b"it is not in the format")

@@ -129,8 +129,8 @@ def test_routes_serve_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
     header, values = framed(get("/scores", run="run", tag="probe")[1])
     assert header["steps"] == [3, 4] and header["heads"] == [2]
     table = np.frombuffer(values, "<f4").reshape(2, len(header["names"]), 2)
-    assert (table[:, header["names"].index("same token")] == 1).all()
-    assert np.isnan(table[:, header["names"].index("induction")]).all()
+    assert (table[:, header["names"].index("entropy")] == 0).all()
+    assert np.isnan(table[:, header["names"].index("continues repeats")]).all()
     for wrong in [{"run": "../run"}, {"tag": "loss"}, {"step": "5"}, {"step": "x"}, {"run": ""}]:
         assert get("/maps", **{"run": "run", "tag": "probe", "step": "3", **wrong})[0] == 404
     assert get("/maps")[0] == get("/scores", run="other", tag="probe")[0] == 404

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,26 @@ import pytest
 from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention
-from tensorboard_attention.scores import SCORES
+from tensorboard_attention import add_attention, encode
+from tensorboard_attention.naming import HeadName, kind_of, overview
+from tensorboard_attention.patterns import NEAR
+from tensorboard_attention.scores import MEANINGS
 from tensorboard_attention.tests.conftest import Tab, causal_maps, tabs, tensorboard
 
-TOKENS = [" once", " there", " was", " a", " hen", "."] * 2
+# A passage comes again after 1, 2 and 3 other tokens.
+PASSAGE = [" once", " there", " was", " a"]
+TOKENS = [*PASSAGE, " hen", *PASSAGE, " fox", ".", *PASSAGE, " red", " cat", ".", *PASSAGE, "!"]
 N = len(TOKENS)
-COPIES = [*[0] * (N // 2 - 1), *(query - N // 2 + 1 for query in range(N // 2 - 1, N))]
+
+
+def after_last(query: int) -> int:
+    """The key after the last earlier occurrence of the last two tokens; 0 without one."""
+    pair = TOKENS[query - 1 : query + 1]
+    found = [key for key in range(2, query + 1) if TOKENS[key - 2 : key] == pair]
+    return max(found, default=0)
+
+
+REPEATS = [after_last(query) for query in range(N)]
 
 
 def pointing(targets: list[int]) -> np.ndarray:
@@ -28,25 +44,39 @@ def pointing(targets: list[int]) -> np.ndarray:
 
 SINK = pointing([0] * N)
 PREVIOUS = pointing([max(0, query - 1) for query in range(N)])
-HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(COPIES), SINK])[None]]
-COPY = {"copy": [[0.1, 0.2], [0.95, 0.05]]}
+EVEN = np.tri(N) / np.arange(1, N + 1)[:, None]
+START = [np.stack([EVEN, EVEN])[None], np.stack([EVEN, SINK])[None]]
+HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(REPEATS), SINK])[None]]
+SCORES = {"continues repeats": [[0.1, 0.2], [0.95, 0.05]]}
 
 
-def log(folder: Path, steps: tuple[int, ...], **given: Any) -> None:
+MEASURED = {"measured": "4 tales", "counts": 43}
+MIXED = HeadName("mixed", "", "mixed: no pattern beyond chance", "", 0)
+CONTINUING = ("continues repeats", "continues repeats 61% where a passage repeats", "", 0.9)
+
+
+def log(folder: Path, steps: tuple[int, ...], tokens: list[str] = TOKENS, **given: Any) -> None:
     with SummaryWriter(str(folder)) as writer:
         for step in steps:
-            add_attention(writer, "attention", HEADS, TOKENS, step, **given)
+            add_attention(writer, "attention", HEADS if step else START, tokens, step, **given)
+
+
+def said(maps: list[np.ndarray], field: str) -> list[Any]:
+    """What the header of these maps says of each head."""
+    return [*chain(*json.loads(encode(maps, TOKENS)[0])[field])]
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The newest run is not the last by name."""
     logs = tmp_path_factory.mktemp("logs")
-    log(logs / "z old", (0, 5), scores={"copy": [[0.3, 0.2], [0.1, 0.05]]})
+    log(logs / "z old", (0, 5))
     with SummaryWriter(str(logs / "wide")) as writer:
         add_attention(writer, "attention", causal_maps(0, 24, 16, 16), list("abcdefghijklmnop"), 0)
-    given = {"measured": {"copy": "4 tales"}, "counts": {"copy": 43}}
-    log(logs / "new", (0, 5, 1000), scores=COPY, **given)
+    names = [[MIXED, MIXED], [HeadName("continues repeats 61%", *CONTINUING), MIXED]]
+    log(logs / "z no repeat", (5,), [f" w{i}" for i in range(N)], names=names)
+    given = {name: {"continues repeats": value} for name, value in MEASURED.items()}
+    log(logs / "new", (0, 5, 1000), scores=SCORES, **given)
     return logs
 
 
@@ -88,21 +118,79 @@ def focus(tab: Tab) -> int:
 
 
 def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
-    """The newest run, the head with the highest score that means something, and an example."""
+    """The newest run, the head whose name says most, and a token where it does that."""
     tab = see()
     assert tab.shown() == [["new", "attention", 1000]]
     assert heading(tab) == "L1H0"
-    sentence = tab[".sentence >> nth=0"].inner_text()
-    assert sentence.startswith(
-        "Mostly looks back at earlier mentions of the word that comes next: 0.95 of its attention "
-        "where the next word was mentioned before, on 4 tales (here from "
-    )
+    interest = [interest for _, _, interest in said(HEADS, "sentences")]
+    assert max(interest) == interest[2] > 0.9
+    verdict = tab[".verdict >> nth=0"]
+    assert verdict.inner_text() == said(HEADS, "sentences")[2][0]
+    assert verdict.inner_text().startswith("continues repeats 9")
+    assert verdict.get_attribute("title") == said(HEADS, "details")[2]
+    assert tab[".sentence >> nth=0"].inner_text() == "", "need was not measured"
     query = focus(tab)
     best, weight = max(tab.listed("to").items(), key=lambda each: each[1])
-    assert weight > 0.8 and best == COPIES[query] and TOKENS[best] == TOKENS[query + 1]
-    assert sentence.endswith(
-        f"from '{TOKENS[query].strip()}' to '{TOKENS[best].strip()}', which comes next)"
+    assert weight > 0.8 and best == REPEATS[query] and TOKENS[best] == TOKENS[query + 1]
+
+
+def test_the_heads_that_changed_their_name_are_told(see: Callable[..., Tab]) -> None:
+    """Since the step before; at the first, nothing is."""
+    tab = see(run="new", step=1000)
+    assert tab[".changes"].inner_text() == "Since step 5: no head changed its name."
+    tab.page.keyboard.press(",")
+    tab.shown(["new", "attention", 5])
+    named = ([kind_of(role) for role, _ in said(maps, "roles")] for maps in (START, HEADS))
+    names = zip(*named, strict=True)
+    changed = [f"L{i // 2}H{i % 2} {a} → {b}" for i, (a, b) in enumerate(names) if a != b]
+    assert len(changed) == 3
+    assert tab[".changes"].inner_text() == f"Since step 0: {', '.join(changed)}."
+    tab.page.keyboard.press(",")
+    tab.shown(["new", "attention", 0])
+    assert tab[".changes"].inner_text() == ""
+
+
+def test_three_steps_lead_to_induction(see: Callable[..., Tab]) -> None:
+    tab = see(run="new", layer=0, head=0, token=1)
+    part = tab[".induction"]
+    part.locator("summary").click()
+    percent = said(HEADS, "roles")[2][0].split()[-1]
+    which, repeat, guess = part.locator("li").all_inner_texts()
+    assert which.startswith(f"Of all heads, L1H0 does it most: with {percent} of its attention")
+    part.locator("button:has-text('Show L1H0')").click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H0")
+    part.locator("button:has-text('this place')").click()
+    sync_api.expect(tab[".token.focus >> nth=0"]).not_to_have_attribute("data-place", "1")
+    query = focus(tab)
+    weight = tab.listed("to")[REPEATS[query]]
+    passage = "".join(TOKENS[query - 1 : query + 1]).strip()
+    follows = TOKENS[query + 1].strip()
+    assert repeat.startswith(
+        f"After '{passage}' it looks at what followed '{passage}' before: '{follows}', "
+        f"with {100 * weight:.0f}% of its attention."
     )
+    assert guess == (
+        f"So what it says comes next is '{follows}'. The text goes on with '{follows}': "
+        "the guess is right."
+    )
+    link = re.search(r"key=(\d+)", tab.page.url)
+    assert link is None or int(link[1]) == REPEATS[query]
+
+
+@pytest.mark.parametrize(
+    ("link", "text"),
+    [
+        ({"run": "new", "step": 0}, "At this step, no head of this run continues repeats."),
+        ({"run": "z no repeat"}, "No passage of this text repeats."),
+    ],
+)
+def test_where_there_is_no_induction_that_is_said(
+    see: Callable[..., Tab], link: dict[str, Any], text: str
+) -> None:
+    tab = see(**link)
+    tab[".induction summary"].click()
+    assert tab[".induction p"].all_inner_texts()[1:] == [text]
+    assert tab[".induction li"].count() == ("repeat" in link["run"])
 
 
 def test_text_and_map_are_seen_at_once(see: Callable[..., Tab]) -> None:
@@ -121,21 +209,22 @@ def test_text_and_map_are_seen_at_once(see: Callable[..., Tab]) -> None:
     sync_api.expect(tab["button:has-text('Difference')"]).to_be_visible()
 
 
-def test_the_grid_says_what_each_head_does_and_three_scores_lead(see: Callable[..., Tab]) -> None:
+def test_the_grid_says_what_each_head_does_and_its_scores_lead(see: Callable[..., Tab]) -> None:
     tab = see()
-    assert tab[".head .role"].all_inner_texts()[2:] == ["copies words 95%", "first token 92%"]
-    assert tab[".overview"].inner_text().startswith("1 of 4 heads copies words, ")
+    roles = [role for role, _ in said(HEADS, "roles")]
+    assert tab[".head .role"].all_inner_texts() == roles
+    assert tab[".overview"].inner_text() == f"{overview(roles)}."
     leading = tab[".head-scores > .scores .score"]
     names = leading.evaluate_all("all => all.map(({ dataset }) => dataset.score)")
-    assert names == ["copy", "entropy"]  # no importance was logged
-    measured = leading.locator(".measured")
-    assert measured.all_inner_texts() == [
+    assert names == ["continues repeats", "nearby"]  # no need was logged
+    late = N - 2 * NEAR - 1
+    assert leading.locator(".measured").all_inner_texts() == [
         "on 4 tales, over 43 tokens",
-        "on this text, over 12 tokens",
+        f"on this text, over {late} token{'s' * (late > 1)}",
     ]
-    meaning = next(each.meaning for each in SCORES if each.name == "copy")
-    assert leading.first.locator(".value span").get_attribute("title") == meaning
-    assert tab[".headcurves h3"].inner_text() == "copy, all heads"
+    meaning = leading.first.locator(".value span").get_attribute("title")
+    assert meaning == MEANINGS["continues repeats"]
+    assert tab[".headcurves h3"].inner_text() == "continues repeats, all heads"
     assert tab[".headcurves path"].count() == 4
     tab[".headcurves path >> nth=0"].dispatch_event("click")
     sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("L1H0")

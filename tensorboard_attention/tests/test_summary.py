@@ -71,13 +71,12 @@ def test_scores_are_logged_with_the_maps() -> None:
     more = {"mine": [torch.tensor([0.25])]}
     header, _ = decode(encode(maps, ["a", "b", "c"], more))
     assert header["scores"]["previous token"] == [[1]]
-    assert header["scores"]["induction"] == [[None]], "no token occurs twice"
+    assert header["scores"]["continues repeats"] == [[None]], "no token occurs twice"
     assert header["scores"]["mine"] == [[0.25]]
     assert set(header["meanings"]) == set(header["scores"]) - {"mine"}
     assert header["counts"] == {
-        **{"copy": 0, "induction": 0, "duplicate token": 0, "nearby": 0},
-        **{"previous token": 2, "first token": 2},
-        **{"same token": 3, "entropy": 3, "mean distance": 3},
+        **{"continues repeats": 0, "copies": 0, "last word": 0, "punctuation": 0, "nearby": 0},
+        **{"previous token": 2, "first token": 2, "entropy": 3, "mean distance": 3},
     }
     header, _ = decode(encode(maps, ["a", "b", "c"], more, counts={"mine": 24}))
     assert header["counts"]["mine"] == 24 and header["counts"]["entropy"] == 3
