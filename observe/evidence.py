@@ -16,6 +16,7 @@ heads      by name, such as "L1H3":
     says      the headline: special and usual
     details   how it was measured
     interest  from 0 to 1: how much the name says
+    shares    by pattern: the share of attention, and over how many queries
     need      the rise of the loss without the head in nats per token, and in each half
     kinds     by kind of target: its part of the need, and in each half; they add up to the need
     passages  where the loss of a token rises most without the head, one in a window: [at, rise in
@@ -53,6 +54,7 @@ from observe.context import RunContext
 from observe.heads import Documents, HeadNames, Window, spell
 from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
+from tensorboard_attention.scores import Heads
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -101,23 +103,34 @@ def measure_evidence(
             found.add(inputs, targets, [next(windows) for _ in inputs])
     heads = HeadNames(model, spelled, documents).measure()
     config = model.config
-    named = {f"L{i}H{j}": heads.names[i][j] for i, j in np.ndindex(config.n_layers, config.n_heads)}
+    places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
         "step": step,
         "n_tokens": found.n_tokens,
         "where": documents.where,
         **found.read(),
         "heads": {
-            name: {
-                "role": [said.label, said.pattern],
-                "says": said.headline,
-                "details": said.details,
-                "interest": said.interest,
-                **found.head(index),
-            }
-            for index, (name, said) in enumerate(named.items())
+            name: {**_said(heads, *place), **found.head(index)}
+            for index, (name, place) in enumerate(places.items())
         },
         "neurons": [found.neurons(layer) for layer in range(config.n_layers)],
+    }
+
+
+def _said(heads: Heads, layer: int, head: int) -> dict[str, Any]:
+    """The name of a head, and what it rests on, as in evidence.json."""
+    name = heads.names[layer][head]
+    values = {pattern: float(values[layer][head]) for pattern, values in heads.scores.items()}
+    return {
+        "role": [name.label, name.pattern],
+        "says": name.headline,
+        "details": name.details,
+        "interest": name.interest,
+        "shares": {
+            pattern: [round(value, 4), heads.counts[pattern]]
+            for pattern, value in values.items()
+            if np.isfinite(value)
+        },
     }
 
 

@@ -12,6 +12,7 @@ heads      by name, such as "L1H3":
     says      the headline
     details   how it was measured
     interest  from 0 to 1
+    shares    by pattern: the share of attention, and over how many queries
     need      the rise of the loss without the head (its output replaced by its mean over the tokens
               that were scored) in nats per token, and in each of two halves
     kinds     by kind of token, its part of the need, and in each half
@@ -49,6 +50,7 @@ HEAD = {
     "says": str,
     "details": str,
     "interest": NUMBER,
+    "shares": {str: (NUMBER, int)},
     "need": (NUMBER, NUMBER, NUMBER),
     "kinds": {str: (NUMBER, NUMBER, NUMBER)},
     "passages": [(int, NUMBER, [(int, NUMBER)])],

@@ -65,14 +65,12 @@ export class Maps {
     return this.header.scores[name]?.[layer]?.[head] ?? NaN;
   }
 
-  // Gives a score the values that were measured elsewhere.
-  measure(name, value, { where, n_tokens }) {
+  // Gives a score the values that were measured elsewhere, over so many queries.
+  measure(name, value, where, count) {
     const { header } = this;
-    header.scores[name] = header.heads.map((count, layer) => Array.from({ length: count }, (_, head) => value(layer, head)));
-    header.meanings[name] ??= "rise of the loss in nats per token without the head";
-    header.units[name] ??= "nats per token";
-    Object.assign(header.measured, { [name]: where });
-    Object.assign(header.counts, { [name]: n_tokens });
+    header.scores[name] = header.heads.map((n, layer) => Array.from({ length: n }, (_, head) => value(layer, head)));
+    header.measured[name] = where;
+    header.counts[name] = count;
   }
 
   // What a score means, if the log says so.

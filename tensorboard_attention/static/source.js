@@ -166,7 +166,7 @@ export class Store {
     const isOf = evidence && steps.every((step) => apart(view.step) <= apart(step));
     const fits = evidence && maps.heads().every(([l, h]) => Object.hasOwn(evidence.heads, `L${l}H${h}`));
     maps.evidence = isOf && fits ? evidence : null;
-    if (maps.evidence) maps.measure("need", (l, h) => evidence.heads[`L${l}H${h}`].need[0], evidence);
+    if (maps.evidence) measureAnew(maps);
     const step = steps.findLast((each) => each < view.step);
     const before = step === undefined ? null : await this.maps({ ...view, step }).catch(() => null);
     const isSame = before && `${before.header.heads}` === `${maps.header.heads}`;
@@ -182,6 +182,20 @@ export class Store {
       this.#bytes -= (await answer.catch(() => null))?.bytes.length ?? 0;
     }
   }
+}
+
+// Gives the maps the scores of their evidence, which are of more texts than those that were logged.
+function measureAnew(maps) {
+  const { heads, where, n_tokens } = maps.evidence;
+  const known = Object.values(heads);
+  const names = new Set(known.flatMap(({ shares }) => Object.keys(shares)));
+  for (const name of names) {
+    const [, count] = known.find(({ shares }) => Object.hasOwn(shares, name)).shares[name];
+    maps.measure(name, (l, h) => heads[`L${l}H${h}`].shares[name]?.[0] ?? null, where, count);
+  }
+  maps.measure("need", (l, h) => heads[`L${l}H${h}`].need[0], where, n_tokens);
+  maps.header.meanings.need ??= "rise of the loss in nats per token without the head";
+  maps.header.units.need ??= "nats per token";
 }
 
 // The server is down or cannot be reached.

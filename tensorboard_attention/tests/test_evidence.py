@@ -25,6 +25,7 @@ def head(role: str, pattern: str, *passages: list[Any]) -> dict[str, Any]:
         "says": f"{role} over {HOSTILE}",
         "details": f"{role}: over 300 tokens",
         "interest": 0.9 if pattern == "copies" else 0.1,
+        "shares": {"copies": [0.31, 40]},
         "need": [0.01234, 0.0234, 0.0014],
         "kinds": {
             "a": [0.001, 0.002, 0.003],

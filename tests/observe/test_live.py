@@ -77,7 +77,7 @@ def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_pa
     observer.on_finish(trainer_at(observer.context, 1))
     assert names(tmp_path) == first | {"1": names(tmp_path)["1"]}, "as long as there is none"
     head = {"role": ["nearby 80%", "nearby"], "says": "nearby 80% over all text", "details": "So."}
-    more: dict[str, Any] = {"need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
+    more: dict[str, Any] = {"shares": {}, "need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
     read: dict[str, Any] = {
         "n_tokens": 1,
         "where": "a text",
