@@ -182,11 +182,11 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
 
 def when(opened: OpenRun, head: Head) -> None:
     """Print when the head formed, and the names were learned, as far as the run has logged it."""
-    if logged := logged_scores(opened.run.path, "copy"):
+    if logged := logged_scores(opened.run.path, "copies"):
         scores = logged.values[:, logged.heads.index(name(head))]
         places = [int(np.argmax(scores >= share * scores[-1])) for share in (0.1, 0.5, 0.9)]
         reached = ", ".join(str(logged.steps[place]) for place in places)
-        print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
+        print(f"  its score copies reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
     lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
     tag = "roles/names again"
     excess = {line["step"]: line[tag] for line in lines if tag in line}
