@@ -33,7 +33,7 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js")
+TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js", "induction.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "bars"),

@@ -65,8 +65,9 @@ class LiveWeights(Callback):
 
     def on_finish(self, trainer: Trainer) -> None:
         step = trainer.state.step
-        if self._file(step).exists():  # from now on named as the evidence says
-            self._write_names(step, head_names(Run(self.context.folder), step))
+        if self._file(step).exists() and (names := head_names(Run(self.context.folder), step)):
+            self._write_names(step, names)  # those of the evidence, which is of more documents
+            self._file(step).touch()  # so that a page that is open asks for them
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps

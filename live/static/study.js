@@ -164,15 +164,16 @@ class TextRead {
 }
 
 // What a header of maps says about its heads. names: [label, pattern, headline, details, interest] by
-// layer and head, if they are known.
+// layer and head, if they are known; of a stranger's run, they may be those of another model.
 function namedHeads(names, heads) {
-  const known = names ?? heads.map((count) => Array(count).fill(["", "", "", "", 0]));
+  const fits = names?.length === heads.length && names.every((layer, l) => layer.length === heads[l]);
+  const known = fits ? names : heads.map((count) => Array(count).fill(["", "", "", "", 0]));
   return {
     ...Object.fromEntries(["scores", "meanings", "units", "measured", "counts"].map((field) => [field, {}])),
     roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
     sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
     details: known.map((layer) => layer.map(([, , , details]) => details)),
-    overview: names ? "" : "What these heads do was not measured: the text of the run is not at hand",
+    overview: fits ? "" : "What these heads do was not measured: the text of the run is not at hand",
   };
 }
 

@@ -9,6 +9,7 @@ import { HeadCurves } from "./headcurves.js";
 import { Wiring } from "./wiring.js";
 import { Learned } from "./learned.js";
 import { Neurons } from "./neurons.js";
+import { Induction } from "./induction.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
@@ -85,6 +86,7 @@ class App extends Inspector {
     );
     this.learned = new Learned();
     this.neurons = new Neurons();
+    this.induction = new Induction((head) => this.turnTo(head), (token, cell) => this.pick(token, cell));
     this.headCurves = new HeadCurves((head) => this.turnTo(head));
     this.wiring = new Wiring((head) => this.turnTo(head), (heads) => this.grid.mark(heads));
     this.compare = new Compare(this);
@@ -121,6 +123,7 @@ class App extends Inspector {
           this.order.node,
           this.grid.node,
           this.kinds,
+          this.induction.node,
           this.headCurves.node,
           this.legend,
           this.spaces,
@@ -214,6 +217,7 @@ class App extends Inspector {
     this.compare.arrange(this.maps);
     this.drawHeads();
     this.wiring.show(this.maps[0], this.state);
+    this.induction.show(this.maps[0]);
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future
     this.panels.forEach(({ node, title }, i) => {
       const view = i ? this.state.two : this.state.one;

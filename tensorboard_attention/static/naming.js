@@ -52,7 +52,7 @@ export function overviewOf(maps) {
 }
 
 function tallyOf(maps) {
-  const names = maps.heads().map((each) => nameOf(maps, ...each));
+  const names = maps.heads().map((each) => bareName(maps, ...each));
   const count = (name) => names.filter((each) => each === name).length;
   const parts = [...new Set(names)].sort((one, other) => count(other) - count(one));
   const times = (name) => (count(name) > 1 ? ` (${count(name)})` : "");
@@ -60,7 +60,7 @@ function tallyOf(maps) {
 }
 
 // The name without its percentage and its token.
-function nameOf(maps, layer, head) {
+function bareName(maps, layer, head) {
   return roleOf(maps, layer, head)[0].replace(/ \d+%$/, "").replace(/^looks at '.*'$/s, "looks at one token");
 }
 
@@ -68,7 +68,7 @@ function nameOf(maps, layer, head) {
 export function changesOf(maps) {
   if (!maps.earlier) return "";
   const { step, maps: before } = maps.earlier;
-  const changed = maps.heads().filter((each) => nameOf(maps, ...each) !== nameOf(before, ...each));
-  const said = changed.map(([l, h]) => `L${l}H${h} ${nameOf(before, l, h)} → ${nameOf(maps, l, h)}`);
+  const changed = maps.heads().filter((each) => bareName(maps, ...each) !== bareName(before, ...each));
+  const said = changed.map(([l, h]) => `L${l}H${h} ${bareName(before, l, h)} → ${bareName(maps, l, h)}`);
   return `Since step ${step.toLocaleString("en")}: ${said.join(", ") || "no head changed its name"}.`;
 }

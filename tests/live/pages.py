@@ -7,7 +7,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import torch
 from playwright import sync_api
 
 from model import GPT
+from tensorboard_attention import naming
+from tensorboard_attention.naming import HeadName
+from tensorboard_attention.tests.conftest import Tab
 
 BARS = ".next .bars li:has(button)"  # of tokens; the last one is of all others
 
@@ -62,6 +65,19 @@ def rounded(tensors: Mapping[str, np.ndarray], weights: str) -> dict[str, np.nda
 def replace_values(model: GPT, values: Mapping[str, np.ndarray]) -> None:
     for name, parameter in model.named_parameters():
         parameter.copy_(torch.from_numpy(values[name]))
+
+
+def check_names(page: Live | Tab, names: Sequence[Sequence[HeadName]]) -> None:
+    """The page, or the tab, says of every head what this says, by layer and head."""
+    heads = [head for layer in names for head in layer]
+    sync_api.expect(page[".grid .role"]).to_have_text([head.label for head in heads])
+    overview = f"{naming.overview([head.label for head in heads])}."
+    sync_api.expect(page[".overview"]).to_have_text(overview)
+    verdict = page[".panel:not([hidden]) .verdict"].first
+    for button, head in zip(page[".grid .head"].all(), heads, strict=True):
+        button.click()
+        sync_api.expect(verdict).to_have_text(head.headline)
+        sync_api.expect(verdict).to_have_attribute("title", re.compile(re.escape(head.details)))
 
 
 class Live:

@@ -22,10 +22,11 @@ from inference.opening import open_run
 from live.following import page
 from live.pack import packed_bytes
 from model import GPT
+from tensorboard_attention.naming import HeadName
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
 from tests.conftest import ROOT
-from tests.live.pages import Live, replace_values, rounded
+from tests.live.pages import Live, check_names, replace_values, rounded
 
 TEXT = "Once there was a hen named Ida. Ida"
 
@@ -61,7 +62,7 @@ def test_the_page_runs_its_own_scripts_alone(described: dict[str, Any]) -> None:
         (("parameters",), [["token_embedding.weight", ["300"]]]),
         (("tokenizer", "pattern"), r"(?:a+)+$"),
         (("tokenizer", "tokens"), [1]),
-        (("evidence",), {"step": 6, "n_tokens": 9, "heads": {"L0H0": {"role": [], "says": ""}}}),
+        (("names",), {"6": [[["nearby 70%", "nearby", "", "", 0.5]]]}),
     ],
 )
 def test_what_describes_no_model_is_refused(
@@ -202,6 +203,43 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
     write(live / "9.bin", later["6.bin"])
     shows(page, "6 (3 of 4)")  # for which the ranking is
     assert not box.is_checked()
+
+
+def test_heads_have_the_names_of_each_step(run: Path, begun: Begun, following: Live) -> None:
+    """As soon as the step is there, and again when they are measured over more documents."""
+    (live, later), page, names = begun, following, live_names(begun[0])
+    page.type(TEXT)
+    check_names(page, names["0"])
+    write(live / "3.bin", later["3.bin"])
+    shows(page, "3 (2 of 2)")
+    check_names(page, names["3"])
+    write(live / "6.bin", later["6.bin"])
+    shows(page, "6 (3 of 3)")
+    check_names(page, names["6"])
+    names["6"][0][0] = HeadName("copies 61%", "copies", "copies 61% here", "Of more text", 0.9)
+    write(live / "names.json", json.dumps(names).encode())
+    (live / "6.bin").touch()
+    sync_api.expect(page[".grid .role >> nth=0"]).to_have_text("copies 61%")
+    check_names(page, names["6"])
+
+
+def test_names_that_do_not_fit_the_model_are_none(begun: Begun, following: Live) -> None:
+    (live, later), page, names = begun, following, live_names(begun[0])
+    for step, wrong in (("3", names["3"][:1]), ("6", [[], *names["6"]])):
+        write(live / "names.json", json.dumps({step: wrong}).encode())
+        write(live / f"{step}.bin", later[f"{step}.bin"])
+        shows(page, f"{step} ({int(step) // 3 + 1} of {int(step) // 3 + 1})")
+        sync_api.expect(page[".overview"]).to_have_text(re.compile("was not measured"))
+        assert page[".head:visible"].count() == 4
+
+
+def live_names(live: Path) -> dict[str, list[list[HeadName]]]:
+    """What the run has written: by step, layer and head."""
+    found = json.loads((live / "names.json").read_text())
+    return {
+        step: [[HeadName._make(head) for head in layer] for layer in layers]
+        for step, layers in found.items()
+    }
 
 
 def drawn(model: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:

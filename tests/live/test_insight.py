@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observe.importance import token_losses
 from torch import Tensor
 
 from launch.schema import preset
 from model import GPT, ablate, explain_score, mean_outputs, record_attention
 from observe.evidence import record_neurons
+from observe.need import token_losses
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
 
@@ -244,7 +244,7 @@ RANK = """async ({ packed, ids, by, reference }) =>
 
 
 @pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
-def test_ranking_is_the_importance_of_heads(engine: Call, name: str) -> None:
+def test_ranking_is_the_need_for_heads(engine: Call, name: str) -> None:
     """With means over what the losses are measured on, as in the score of that name."""
     model = build(preset("model", name, n_layers=3, d_model=32), 50, seed=1)
     ids = ids_for(model, 70, seed=2)

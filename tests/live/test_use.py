@@ -16,8 +16,10 @@ from playwright import sync_api
 from inference.opening import open_run
 from model import ablate, record_attention
 from observe.evidence import record_neurons
+from store.results import head_names
+from store.run import Run
 from tests.live.conftest import Call
-from tests.live.pages import BARS, Live
+from tests.live.pages import BARS, Live, check_names
 
 TEXT = "Once there was a hen. The hen"
 HOSTILE = '<img src=x onerror="document.title=1"></script>\u202e'
@@ -53,7 +55,7 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     """A text is there, with its losses, what comes next, and the head that tells most."""
     assert live["textarea"].input_value() and len(live.losses()) > 3
     assert live[BARS].count() == 10 and live[".head[aria-pressed=true]"].count() == 1
-    assert live[".sentence"].inner_text()
+    assert live[".verdict"].inner_text() and live[".sentence"].inner_text() == ""
     assert live["h1"].inner_text() and "glassgpt" in live["footer"].inner_text()
     assert "· a space, ⏎ a line end" in live[".surprise .note"].inner_text()
     assert live[".kinds span"].all_inner_texts() == ["repeats", "near", "rests", "mixed"]
@@ -220,21 +222,14 @@ def test_the_selection_follows_typing(live: Live) -> None:
 
 
 def test_a_head_has_the_name_that_the_run_gave_it(live: Live, tiny_run: Path) -> None:
-    """Of the last step. Beside it stands what the head does on this text."""
-    heads = open_run(tiny_run, "last").evidence()["heads"]
-    roles = [head["role"][0] for head in heads.values()]
+    """At every step, whatever the text."""
     live.type(TEXT)
-    assert live[".grid .role"].all_inner_texts() == roles
-    for i, head in enumerate(heads.values()):
-        live[f".grid .head >> nth={i}"].click()
+    for place, step in enumerate((0, 3, 6)):
+        live[".stepper input"].fill(f"{place}")
         live.settled()
-        verdict = live[".panel .verdict"].first
-        assert verdict.inner_text().lower() == roles[i].lower()
-        assert head["says"] in (verdict.get_attribute("title") or "")
-        assert live[".panel .sentence"].first.inner_text().startswith("On this text: ")
-    live[".stepper input"].focus()
-    live.press("Home")
-    assert not live[".panel .sentence"].first.inner_text().startswith("On this text: ")
+        names = head_names(Run(tiny_run), step)
+        assert names
+        check_names(live, names)
 
 
 @pytest.mark.parametrize("width", [1280, 400])

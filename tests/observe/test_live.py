@@ -6,16 +6,19 @@ import base64
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.tensorboard import SummaryWriter
 
 from live.models import values_of
 from live.pack import pack
 from live.page import describe
 from model import GPT
 from observe import live
+from observe.attention import AttentionMaps
 from observe.live import LiveWeights
 from tests.conftest import small_config
 from tests.live.pages import replace_values
@@ -24,17 +27,28 @@ from tests.observe.conftest import run_context, trainer_at
 
 def weights(folder: Path, *overrides: str, model: GPT | None = None) -> LiveWeights:
     context = run_context(folder, "observe.attention.every=1", *overrides, model=model)
-    return LiveWeights(context)
+    writer = SummaryWriter(str(folder))
+    return LiveWeights(context, AttentionMaps(context.config.observe.attention, context, writer))
 
 
 def files(folder: Path) -> set[str]:
     return {path.name for path in (folder / "live").iterdir()}
 
 
+def names(folder: Path) -> Any:
+    return json.loads((folder / "live/names.json").read_text())
+
+
 def run_to(observer: LiveWeights, first: int, last: int) -> None:
-    observer.on_start(trainer_at(observer.context, first))
+    for each in (observer.maps, observer):
+        each.on_start(trainer_at(observer.context, first))
     for step in range(first + 1, last + 1):
-        observer.on_step(trainer_at(observer.context, step))
+        step_to(observer, step)
+
+
+def step_to(observer: LiveWeights, step: int) -> None:
+    for each in (observer.maps, observer):
+        each.on_step(trainer_at(observer.context, step))
 
 
 def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
@@ -47,15 +61,30 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
     found = json.loads((tmp_path / "live/model.json").read_text())
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
-    assert found["run"]["name"] == "a hen" and found["evidence"] is None
-    head = {"role": ["nearby 80%", "nearby"], "says": "Looks nearby", "passages": []}
-    judged = {"L0H0": {**head, "patterns": {}}}
-    read = {"n_tokens": 1, "windows": [1], "ids": [0], "spelled": ["a"]}
-    evidence = {"step": 1, **read, "heads": judged, "neurons": []}
+    assert found["run"]["name"] == "a hen"
+
+
+def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_path: Path) -> None:
+    observer = weights(tmp_path)
+    run_to(observer, 0, 0)
+    measured = observer.maps.heads.measure().names
+    first = names(tmp_path)
+    assert first == {"0": [[list(head) for head in layer] for layer in measured]}
+    step_to(observer, 1)
+    observer.maps.probe.writer.flush()
+    observer.on_finish(trainer_at(observer.context, 1))
+    assert names(tmp_path) == first | {"1": names(tmp_path)["1"]}, "as long as there is none"
+    head = {"role": ["nearby 80%", "nearby"], "says": "nearby 80% over all text", "details": "So."}
+    head |= {"interest": 0.5, "need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
+    read = {"n_tokens": 1, "where": "a text", "windows": [1], "ids": [0], "spelled": ["a"]}
+    evidence = {"step": 1, **read, "heads": {"L0H0": head}, "neurons": []}
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
-    found = json.loads((tmp_path / "live/model.json").read_text())
-    assert found["evidence"] == {"step": 1, "n_tokens": 1, "heads": {"L0H0": head}}
+    said = [*head["role"], head["says"], head["details"], head["interest"]]
+    assert names(tmp_path) == first | {"1": [[said]]}
+    again = weights(tmp_path)
+    run_to(again, 1, 1)
+    assert names(tmp_path) == first | {"1": [[said]]}, "after a resume"
 
 
 def test_steps_are_those_of_the_maps(tmp_path: Path) -> None:
@@ -70,7 +99,7 @@ def test_a_resume_removes_the_later_steps(tmp_path: Path) -> None:
     run_to(observer, 3, 3)
     assert observer.steps() == [0, 1, 2, 3]
     run_to(observer, 3, 6)
-    assert files(tmp_path) == {"model.json", *(f"{step}.bin" for step in range(7))}
+    assert files(tmp_path) == {"model.json", "names.json", *(f"{step}.bin" for step in range(7))}
 
 
 def test_where_room_is_short_every_other_step_goes(
@@ -78,10 +107,10 @@ def test_where_room_is_short_every_other_step_goes(
 ) -> None:
     observer = weights(tmp_path)
     monkeypatch.setattr(live, "MAX_BYTES", 5 * observer.size)
-    observer.on_start(trainer_at(observer.context, 0))
+    run_to(observer, 0, 0)
     expected = [0]
     for step in range(1, 40):
-        observer.on_step(trainer_at(observer.context, step))
+        step_to(observer, step)
         expected.append(step)
         if len(expected) > 5:
             n = len(expected)
@@ -92,7 +121,6 @@ def test_where_room_is_short_every_other_step_goes(
     assert observer.steps() == [41]
     monkeypatch.setattr(live, "MAX_BYTES", observer.size - 1)
     other = weights(tmp_path / "large")
-    (tmp_path / "large").mkdir()
     run_to(other, 0, 2)
     assert not (tmp_path / "large/live").exists()
 
@@ -105,7 +133,7 @@ def test_weights_that_float16_cannot_hold_are_left_out(tmp_path: Path) -> None:
     large = {name: np.full_like(value, 1e5) for name, value in values.items()}
     kept = {name: value.copy() for name, value in values.items()}
     replace_values(model, large)
-    observer.on_step(trainer_at(observer.context, 2))
+    step_to(observer, 2)
     replace_values(model, kept)
-    observer.on_step(trainer_at(observer.context, 3))
+    step_to(observer, 3)
     assert observer.steps() == [0, 1, 3]

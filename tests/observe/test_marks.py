@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from playwright import sync_api
 
-from observe.evidence import MARKED, is_punctuation
 from tensorboard_attention.export import STATIC
-from tensorboard_attention.scores import are_words
+from tensorboard_attention.patterns import PATTERNS, Text
 from tensorboard_attention.tests.conftest import browser
 
 __all__ = ["browser"]
-TOKENS = (
-    'Once there was a cat. "Oh, a cat, a hen, there," said the cat. Oh, a hen said it was a hen'
-)
+TALE = 'Once there was a cat. "Oh, a cat, a hen, there," said the cat. Oh, a hen said it was a hen'
+TOKENS = [part for word in TALE.split() for part in (" ", word[:-1], word[-1]) if part]
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +41,21 @@ def patterns(browser: sync_api.Browser) -> Any:
     page.close()
 
 
-def test_the_cells_are_those_that_the_evidence_counts(patterns: Any) -> None:
-    tokens = [part for word in TOKENS.split() for part in (" ", word[:-1], word[-1]) if part]
+WORDS = [" the", " hen", "the", " a", ".", ',"', "\n", " ", "é", "3", "\u202e", "🐔", " fox's"]
+
+
+def drawn(seed: int) -> list[str]:
+    """Few words, of which passages come again."""
+    random = np.random.default_rng(seed)
+    words = random.choice(WORDS, int(random.integers(2, 6)), replace=False)
+    return [str(each) for each in random.choice(words, int(random.integers(1, 40)))]
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, *map(drawn, range(30))])
+def test_the_cells_are_those_that_are_measured(patterns: Any, tokens: list[str]) -> None:
     ids = np.unique(tokens, return_inverse=True)[1]
-    found, words = patterns(tokens), are_words(tokens)
-    causal = np.tri(len(tokens), dtype=bool)
-    marks = {rule.score: rule.marks(ids, words) for rule in MARKED if rule.score != "punctuation"}
-    marks["punctuation"] = np.array([is_punctuation(token) for token in tokens])
-    assert {*found} == {*marks} == {rule.score for rule in MARKED}
-    for score, cells in found.items():
-        assert np.array_equal(cells, marks[score] & causal), score
+    text, found = Text(ids, tokens, 0), patterns(tokens)
+    for pattern, cells in zip(PATTERNS, text.cells, strict=True):
+        marked = np.flatnonzero(found.pop(pattern.name))
+        assert np.array_equal(marked, cells), pattern.name
+    assert not found
