@@ -29,14 +29,13 @@ from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from data.tales import TalesConfig  # noqa: E402
 from inference.corpus import corpus_of  # noqa: E402
-from inference.opening import OpenRun, open_run  # noqa: E402
+from inference.opening import OpenRun, each_checkpoint, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from launch.schema import TrainConfig  # noqa: E402
 from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from model.hooks import Part  # noqa: E402
 from store.checkpoint import load_state  # noqa: E402
-from store.results import logged_scores  # noqa: E402
 from store.settings import read_settings  # noqa: E402
 from store.weights import load_weights  # noqa: E402
 from training.config import training_data  # noqa: E402
@@ -73,7 +72,7 @@ def main(paths: Iterable[Path]) -> None:
         print(f"{opened.run.path}, step {opened.step}")
         head = which(opened.model, names)
         what_feeds(opened.model, names, head)
-        when(opened, head)
+        when(opened, names, head)
         print()
 
 
@@ -180,13 +179,12 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
             print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
 
 
-def when(opened: OpenRun, head: Head) -> None:
-    """Print when the head formed, and the names were learned, as far as the run has logged it."""
-    if logged := logged_scores(opened.run.path, "copy"):
-        scores = logged.values[:, logged.heads.index(name(head))]
-        places = [int(np.argmax(scores >= share * scores[-1])) for share in (0.1, 0.5, 0.9)]
-        reached = ", ".join(str(logged.steps[place]) for place in places)
-        print(f"  its score copy reaches 10%, 50%, 90% of its last {scores[-1]:.2f} at {reached}")
+def when(opened: OpenRun, names: Names, head: Head) -> None:
+    """Print when the head formed, at the checkpoints that the run kept, and when the names were
+    learned, as far as the run has logged it."""
+    copied = {each.step: name_copies(each.model, names)[head] for each in each_checkpoint(opened)}
+    formed = ", ".join(f"{share:.0%} at {step}" for step, share in copied.items())
+    print(f"  its attention on them: {formed}")
     lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
     tag = "roles/names again"
     excess = {line["step"]: line[tag] for line in lines if tag in line}

@@ -7,10 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from jaxtyping import Float
+from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, as_argument, print, printable
 from common.files import read_json, read_text
@@ -43,7 +40,7 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
         curve      the evaluations: "step", "val_loss", "val_bpb", "val_tokens", of which there can
                    be fewer than in the last evaluation, "seconds" of training until then, and what
                    was logged with them, such as "roles/song"
-        heads      the role of each head by its name, such as {"L1H3": "copies 45%"}, if the run has
+        heads      what each head is called, such as {"L1H3": "copies 45%"}, if the run has
                    evidence.json
 
     With pandas: `DataFrame(results("runs"))`. Raises UserError for a path without runs, and for a
@@ -145,27 +142,6 @@ def open_log(folder: Path) -> Index:
     while not index.refresh():
         pass
     return index
-
-
-class LoggedScores(NamedTuple):
-    """A score of all heads, by logged step; heads: their names, layer by layer."""
-
-    steps: list[int]
-    heads: list[str]
-    values: Float[np.ndarray, "step head"]
-
-
-def logged_scores(folder: Path, name: str) -> LoggedScores | None:
-    """A score that a run logged of its own probe; None if it did not."""
-    index = open_log(folder)
-    if TAG not in index.steps().get(".", {}):
-        return None
-    metadata, data = index.scores(".", TAG)
-    if name not in metadata["names"]:
-        return None
-    heads = [f"L{layer}H{head}" for layer, n in enumerate(metadata["heads"]) for head in range(n)]
-    values = np.frombuffer(data, "<f4").reshape(len(metadata["steps"]), -1, len(heads))
-    return LoggedScores(metadata["steps"], heads, values[:, metadata["names"].index(name)])
 
 
 def head_names(run: Run, step: int) -> Names | None:

@@ -20,7 +20,7 @@ from data.corpora import open_corpus
 from launch.cli import VERSION
 from launch.quoting import read_arguments
 from launch.schema import preset
-from tensorboard_attention.scores import SCORES
+from tensorboard_attention.scores import MEANINGS
 from tests.conftest import ROOT, SCRIPTS, settings_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -98,7 +98,8 @@ def test_every_setting_has_a_meaning() -> None:
 
 
 def test_head_scores_have_their_meanings() -> None:
-    assert all(f"| `{score.name}` | {score.meaning} |" in hooks["scores"]() for score in SCORES)
+    table = hooks["scores"]()
+    assert all(f"| `{name}` | {meaning} |" in table for name, meaning in MEANINGS.items())
 
 
 def test_the_notebook_page_is_complete() -> None:
@@ -116,9 +117,13 @@ def test_the_notebook_page_is_complete() -> None:
     assert not re.search(r"^# ", prose, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "most"), [("heads", 1_500_000), ("touch", 2_000_000)])
-def test_the_animation_is_small(name: str, most: int) -> None:
-    assert (ROOT / f"docs/{name}.gif").stat().st_size < most
+def test_pictures_are_small_and_made_by_one_command() -> None:
+    made = (ROOT / "docs/pictures.py").read_text() + (ROOT / "docs/heads_forming.py").read_text()
+    pictures = [*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.gif")]
+    assert len(pictures) > 8
+    for picture in pictures:
+        assert picture.stat().st_size < 300_000, picture.name
+        assert f"{picture.name}" in made or f'"{picture.stem}"' in made, picture.name
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
