@@ -20,6 +20,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -47,12 +48,14 @@ from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.heads import N_TOKENS, Documents, HeadNames, spell
 from observe.tensorboard import open_events
-from store.results import head_names, open_log
-from store.run import is_latest
+from store.results import evidence_of, head_names, open_log
+from store.run import Run, is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
 from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import Heads
+from tensorboard_attention.strict import from_json, to_json
+from tensorboard_attention.summary import name_fields
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
@@ -119,7 +122,7 @@ def main(values: Values) -> None:
         write_live_page(page_file, opened, config)
         return
     if config.text is None:
-        entries = logged_maps(opened.run.path)
+        entries = logged_maps(opened.run)
     else:
         entries = look_at(config.text, opened, config)
     if page_file:
@@ -256,9 +259,10 @@ def link(folder: Path, tag: str) -> str:
     return "http://localhost:6006/#attention" + "".join(found)
 
 
-def logged_maps(folder: Path) -> Entries:
-    """The maps of the probe that the run logged while it was trained, at all steps. Raises
-    UserError if there are none."""
+def logged_maps(run: Run) -> Entries:
+    """The maps of the probe that the run logged while it was trained, at all steps; at that of its
+    evidence, heads are named as it says. Raises UserError if there are none."""
+    folder = run.path
     index = open_log(folder)
     for note in index.notes():
         print(printable(f"note: {note}"), file=sys.stderr)
@@ -268,7 +272,13 @@ def logged_maps(folder: Path) -> Entries:
             f"run: {folder} has logged no attention maps; give a text, or train it with "
             "observe.attention.every"
         )
-    return [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
+    entries = {step: [*index.maps(".", TAG, step)] for step in found}
+    with suppress(UserError):
+        if (step := evidence_of(run)["step"]) in entries:
+            header = from_json(entries[step][0])
+            if (names := head_names(run, step)) and [*map(len, names)] == header["heads"]:
+                entries[step][0] = to_json(header | name_fields(names)).encode()
+    return [(TAG, step, maps) for step, maps in entries.items()]
 
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:

@@ -176,11 +176,12 @@ def head_names(run: Run, step: int) -> list[list[HeadName]] | None:
         evidence = evidence_of(run)
         if evidence["step"] == step:
             named: list[list[HeadName]] = []
-            for name, head in evidence["heads"].items():
-                layer = int(name[1 : name.index("H")])
-                named += [[] for _ in range(layer + 1 - len(named))]
-                fields = *head["role"], head["says"], head["details"], head["interest"]
-                named[layer].append(HeadName._make(fields))
+            heads = evidence["heads"]
+            while f"L{len(named)}H0" in heads:
+                named.append([])
+                while head := heads.get(f"L{len(named) - 1}H{len(named[-1])}"):
+                    fields = *head["role"], head["says"], head["details"], head["interest"]
+                    named[-1].append(HeadName._make(fields))
             return named
     index = open_log(run.path)
     if step not in index.steps().get(".", {}).get(TAG, []):

@@ -148,7 +148,6 @@ def encode(
     here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
     found = {**here.scores, **given}
     places |= {name: THIS_TEXT for name in found if name not in given}
-    said = here.names if names is None else names
     header = {
         "version": VERSION,
         "tokens": texts[:MAX_TOKENS],
@@ -165,10 +164,7 @@ def encode(
         "measured": places,
         "counts": {name: n for name, n in here.counts.items() if name not in given}
         | dict(counts or {}),
-        "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in said],
-        "roles": [[[name.label, name.pattern] for name in layer] for layer in said],
-        "details": [[name.details for name in layer] for layer in said],
-        "overview": overview([name.label for layer in said for name in layer]),
+        **name_fields(here.names if names is None else names),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
     if broken := [
@@ -178,6 +174,16 @@ def encode(
     ]:
         header["not_finite"] = broken
     return [to_json(header).encode(), packed]
+
+
+def name_fields(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
+    """The fields of a header that say what heads do."""
+    return {
+        "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in names],
+        "roles": [[[name.label, name.pattern] for name in layer] for layer in names],
+        "details": [[name.details for name in layer] for layer in names],
+        "overview": overview([name.label for layer in names for name in layer]),
+    }
 
 
 def decode(header: Mapping[str, Any], packed: bytes) -> list[np.ndarray]:
