@@ -52,10 +52,10 @@ from store.results import evidence_of, head_names, open_log
 from store.run import Run, is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
-from tensorboard_attention.evidence import NAME, names_of
+from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import Heads
 from tensorboard_attention.strict import from_json, to_json
-from tensorboard_attention.summary import said_of
+from tensorboard_attention.summary import name_fields
 
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
@@ -260,9 +260,10 @@ def link(folder: Path, tag: str) -> str:
 
 
 def logged_maps(run: Run) -> Entries:
-    """The maps of the probe that the run logged while it was trained, at all steps. Raises
-    UserError if there are none."""
-    index = open_log(run.path)
+    """The maps of the probe that the run logged while it was trained, at all steps; at that of its
+    evidence, heads are named as it says. Raises UserError if there are none."""
+    folder = run.path
+    index = open_log(folder)
     for note in index.notes():
         print(printable(f"note: {note}"), file=sys.stderr)
     found = index.steps().get(".", {}).get(TAG, [])
@@ -271,13 +272,13 @@ def logged_maps(run: Run) -> Entries:
             f"run: {run.path} has logged no attention maps; give a text, or train it with "
             "observe.attention.every"
         )
-    entries = [(TAG, step, [*index.maps(".", TAG, step)]) for step in found]
-    with suppress(UserError):  # at its step, heads are called in every view as the evidence says
-        evidence = evidence_of(run)
-        for _, step, parts in entries:
-            if step == evidence["step"]:
-                parts[0] = to_json({**from_json(parts[0]), **said_of(names_of(evidence))}).encode()
-    return entries
+    entries = {step: [*index.maps(".", TAG, step)] for step in found}
+    with suppress(UserError):
+        if (step := evidence_of(run)["step"]) in entries:
+            header = from_json(entries[step][0])
+            if (names := head_names(run, step)) and [*map(len, names)] == header["heads"]:
+                entries[step][0] = to_json(header | name_fields(names)).encode()
+    return [(TAG, step, maps) for step, maps in entries.items()]
 
 
 def name_of(opened: OpenRun, config: LookConfig) -> str:

@@ -113,7 +113,9 @@ class OpenRun:
     def head_names(self) -> Names | None:
         """What each head is called, by layer and head: the same in every view. None if it was not
         measured at the step of the checkpoint."""
-        return head_names(self.run, self.step)
+        names, model = head_names(self.run, self.step), self.config.model
+        fits = names and [*map(len, names)] == [model.n_heads] * model.n_layers
+        return names if fits else None
 
     def sample(
         self,

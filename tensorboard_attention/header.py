@@ -81,7 +81,8 @@ def _read(header: dict[str, Any]) -> Header:
     # Each step has scores, so that its size bounds the number of heads.
     if not scores or min(heads) < 1 or not tokens or not keys:
         raise ValueError("something is empty")
-    for layers in (*scores.values(), header["sentences"], header["roles"]):
+    said = [header[name] for name in ("sentences", "roles", "details") if name in header]
+    for layers in (*scores.values(), *said):
         if [len(layer) for layer in layers] != heads:
             raise ValueError("it does not fit the heads")
     for _, example, _ in chain.from_iterable(header["sentences"]):

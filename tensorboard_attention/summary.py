@@ -148,7 +148,6 @@ def encode(
     here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
     found = {**here.scores, **given}
     places |= {name: THIS_TEXT for name in found if name not in given}
-    said = here.names if names is None else names
     header = {
         "version": VERSION,
         "tokens": texts[:MAX_TOKENS],
@@ -165,7 +164,7 @@ def encode(
         "measured": places,
         "counts": {name: n for name, n in here.counts.items() if name not in given}
         | dict(counts or {}),
-        **said_of(said),
+        **name_fields(here.names if names is None else names),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
     }
     if broken := [
@@ -177,8 +176,8 @@ def encode(
     return [to_json(header).encode(), packed]
 
 
-def said_of(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
-    """The fields of a header that say what heads are called."""
+def name_fields(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
+    """The fields of a header that say what heads do."""
     return {
         "sentences": [[[name.headline, None, name.interest] for name in layer] for layer in names],
         "roles": [[[name.label, name.pattern] for name in layer] for layer in names],

@@ -16,6 +16,7 @@ from playwright import sync_api
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from inference.opening import open_run
+from tensorboard_attention.summary import name_fields
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
 from tensorboard_attention.tests.events import HEADER, event, write
 from tests.conftest import command, succeed
@@ -87,7 +88,12 @@ def test_all_steps_of_the_own_probe_fit_into_a_page(run: Path) -> None:
     entries = embedded(run.parent / "run.html")
     assert {each["tag"] for each in entries} == {"attention"}
     found = {each["step"]: (each["header"], each["maps"]) for each in entries}
-    assert found == logged(run, "attention") and [*found] == [0, 3, 6]
+    expected, names = logged(run, "attention"), open_run(run, "last").head_names()
+    assert names
+    said = json.loads(json.dumps(name_fields(names)))
+    assert expected[6][0]["details"] != said["details"], "at the end, of more documents"
+    expected[6][0].update(said)
+    assert found == expected and [*found] == [0, 3, 6]
 
 
 def test_all_steps_of_a_text_are_those_of_checkpoints(run: Path) -> None:

@@ -27,6 +27,7 @@ from tensorboard_attention.tests.events import (
 
 TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
 EDGE = [1, 1, 0, 0, 1, 0.5]
+SAID = ("sentences", "roles", "details")
 WRONG_EDGES = [
     {"L0H1": 0.5},
     [[*EDGE[:-1], float("nan")]],
@@ -52,6 +53,7 @@ WRONG_EDGES = [
         {**HEADER, "counts": {"entropy": "3"}},
         {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
         {**HEADER, "details": [["x", 1]]},
+        {**HEADER, "details": [["x"]]},
         *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
         b"[" * 100_000,
         b"\xff\xfe",
@@ -107,7 +109,7 @@ def test_curves_have_scores_that_only_earlier_steps_have(tmp_path: Path) -> None
     headers = [
         HEADER
         | {"scores": scores, "heads": [*map(len, scores["a"])]}
-        | {name: [HEADER[name][0][:1] * len(scores["a"][0])] for name in ("sentences", "roles")}
+        | {name: [HEADER[name][0][:1] * len(scores["a"][0])] for name in SAID}
         for scores in steps
     ]
     write(tmp_path, *(event(step, header) for step, header in enumerate(headers)))
@@ -156,7 +158,14 @@ def test_scores_are_found_by_name(tmp_path: Path) -> None:
         ([1], {"b": [[6]], "a": [[7]]}),
         ([2], {"b": [[8, 9]], "a": [[10, 11]]}),
     ]
-    said = {n: {"sentences": [[["", None, 0]] * n], "roles": [[["", ""]] * n]} for n in (1, 2)}
+    said = {
+        n: {
+            "sentences": [[["", None, 0]] * n],
+            "roles": [[["", ""]] * n],
+            "details": [[""] * n],
+        }
+        for n in (1, 2)
+    }
     headers = [
         HEADER | said[heads[0]] | {"heads": heads, "scores": found} for heads, found in scores
     ]
