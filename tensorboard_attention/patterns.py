@@ -151,7 +151,7 @@ FIRST = Pattern(
 NEARBY = Pattern(
     "nearby",
     "over all text",
-    0.4,
+    0.36,  # about half of its attention, where even attention gives a seventh
     _nearby,
     f"share of attention on tokens at most {NEAR} away, over the tokens that are more than "
     f"{2 * NEAR} after the first",

@@ -74,7 +74,7 @@ def test_maps_and_the_live_page_are_displayed_in_cells(address: str) -> None:
         frames[0].locator("main[data-shown]").wait_for(timeout=120_000)
         assert frames[0].locator("h1").inner_text() == "Of any model"
         frames[1].locator("main[data-shown]").wait_for(timeout=120_000)
-        assert "hen" in frames[1].locator(".text").first.inner_text()
+        assert "deer" in frames[1].locator(".text").first.inner_text()
         frames[2].locator("main[aria-busy=false]").wait_for(timeout=120_000)
         assert frames[2].locator("textarea").input_value() == "Once there was a jolly deer."
         for frame in frames:

@@ -7,7 +7,7 @@ import { DifferencePanel } from "./difference.js";
 import { bring, el, whiteSpaceKey } from "./dom.js";
 import { Grid, ordered } from "./grid.js";
 import { onKey } from "./keys.js";
-import { changesOf, overviewOf } from "./naming.js";
+import { changesOf, overviewOf, roleOf } from "./naming.js";
 import { Opening } from "./opening.js";
 import { Order } from "./order.js";
 import { Panel } from "./panel.js";
@@ -48,6 +48,7 @@ export class Inspector {
     const { first, palette, state } = this;
     this.overview.textContent = overviewOf(first);
     this.changes.textContent = changesOf(first);
+    this.kinds.hidden = !first.heads().some((each) => roleOf(first, ...each)[0]);
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));

@@ -16,6 +16,7 @@ export class Scores {
     this.leading = el("div", { class: "scores" });
     this.others = el("div", { class: "scores" });
     const folded = el("details", {}, el("summary", {}, "All scores"), this.others);
+    this.folded = folded;
     this.node = el("section", { class: "head-scores", "aria-label": "Scores of the head" }, this.leading, folded);
   }
 
@@ -46,6 +47,7 @@ export class Scores {
         );
     };
     this.leading.replaceChildren(...leads.map(card));
+    this.folded.hidden = names.every((name) => leads.includes(name));
     this.others.replaceChildren(...names.filter((name) => !leads.includes(name)).map(card));
   }
 

@@ -75,7 +75,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_attention(writer, "attention", causal_maps(0, 24, 16, 16), list("abcdefghijklmnop"), 0)
     names = [[MIXED, MIXED], [HeadName("continues repeats 61%", *CONTINUING), MIXED]]
     log(logs / "z no repeat", (5,), [f" w{i}" for i in range(N)], names=names)
-    given = {name: {"continues repeats": value} for name, value in MEASURED.items()}
+    given: dict[str, Any] = {name: {"continues repeats": value} for name, value in MEASURED.items()}
     log(logs / "new", (0, 5, 1000), scores=SCORES, **given)
     return logs
 

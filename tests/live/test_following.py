@@ -231,6 +231,7 @@ def test_names_that_do_not_fit_the_model_are_none(begun: Begun, following: Live)
         shows(page, f"{step} ({int(step) // 3 + 1} of {int(step) // 3 + 1})")
         sync_api.expect(page[".overview"]).to_have_text(re.compile("was not measured"))
         assert page[".head:visible"].count() == 4
+        assert page[".kinds"].is_hidden() and page[".allscores"].is_hidden()
 
 
 def live_names(live: Path) -> dict[str, list[list[HeadName]]]:

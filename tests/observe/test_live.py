@@ -76,24 +76,17 @@ def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_pa
     observer.maps.probe.writer.flush()
     observer.on_finish(trainer_at(observer.context, 1))
     assert names(tmp_path) == first | {"1": names(tmp_path)["1"]}, "as long as there is none"
-    head = {"role": ["nearby 80%", "nearby"], "says": "nearby 80% over all text", "details": "So."}
-    more: dict[str, Any] = {"shares": {}, "need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
-    read: dict[str, Any] = {
-        "n_tokens": 1,
-        "where": "a text",
-        "windows": [1],
-        "ids": [0],
-        "spelled": ["a"],
+    head: dict[str, Any] = {
+        "role": ["nearby 80%", "nearby"],
+        "says": "nearby 80% over all text",
+        "details": "So.",
     }
-    evidence = {
-        "step": 1,
-        **read,
-        "heads": {"L0H0": {**head, "interest": 0.5, **more}},
-        "neurons": [],
-    }
+    head |= {"interest": 0.5, "shares": {}, "need": [0.1, 0.1, 0.1], "kinds": {}, "passages": []}
+    read = {"n_tokens": 1, "where": "a text", "windows": [1], "ids": [0], "spelled": ["a"]}
+    evidence = {"step": 1, **read, "heads": {"L0H0": head}, "neurons": []}
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     observer.on_finish(trainer_at(observer.context, 1))
-    said = [*head["role"], head["says"], head["details"], 0.5]
+    said: list[Any] = [*head["role"], head["says"], head["details"], head["interest"]]
     assert names(tmp_path) == first | {"1": [[said]]}
     again = weights(tmp_path)
     run_to(again, 1, 1)
