@@ -149,8 +149,9 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
             names[step] = known
         elif dataset:
             spelled = spell(tokenizer, model.vocab_size)
-            documents = Documents(model, dataset, N_TOKENS)
-            names[step] = HeadNames(model, spelled, documents).measure().names
+            with suppress(ValueError):  # its maps are too large to be measured
+                documents = Documents(model, dataset, N_TOKENS)
+                names[step] = HeadNames(model, spelled, documents).measure().names
     tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
         "name": name_of(opened, config),

@@ -42,7 +42,7 @@ def measure(path: str) -> Iterator[tuple[int, int, int]]:
     opened = open_run(path, "last", torch.device("cpu"))
     data = corpus_of(opened.run)
     assert data is not None, "the run has a text of its own"
-    _, dataset = load_dataset(data, opened.tokenizer, "data/cache", 1, ("val",), trusted=False)
+    _, dataset = load_dataset(data, opened.tokenizer, ".cache", 1, ("val",), trusted=False)
     for checkpoint in each_checkpoint(opened):
         one, other = (named(checkpoint, half, HALF) for half in halves(dataset))
         few, many = (named(checkpoint, dataset, n_tokens) for n_tokens in (N_TOKENS, MANY))

@@ -21,7 +21,6 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 DOCS = Path(__file__).resolve().parent
@@ -102,7 +101,8 @@ def notebook(browser: Browser, folder: Path) -> None:
     new = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE)])
     ran = NotebookClient(new, resources={"metadata": {"path": str(folder)}}).execute()
     page = browser.new_page(viewport=WIDE)
-    page.set_content(HTMLExporter().from_notebook_node(ran)[0])
+    outputs = [output for cell in ran.cells for output in cell.get("outputs", ())]
+    page.set_content("".join(output.get("data", {}).get("text/html", "") for output in outputs))
     page.frame_locator("iframe").locator(".grid canvas").first.wait_for()
     page.wait_for_timeout(500)
     page.screenshot(path=DOCS / "notebook.png")

@@ -142,7 +142,7 @@ class _Finder:
             texts = [text for part in texts for text in part.split(tokenizer.document_end)]
         texts = [text for text in texts if text.strip()]
         if len(texts) > 1:
-            return self.whole([_from_a_word(text) for text in texts[:-1]])  # the last is cut
+            return self.whole([_from_a_word(texts[0]), *texts[1:-1]])  # the last is cut
         passages = [*self._passages(texts[0])] if texts else [""]
         return passages[:-1] or passages
 
@@ -183,8 +183,8 @@ class _Finder:
 
 
 def _from_a_word(text: str) -> str:
-    """A document from its first whole word on: a long one is divided between the splits, which can
-    be in a word."""
+    """The first document from its first whole word on: a long one is divided between the splits,
+    which can be in a word."""
     return re.sub(r"^\S+\s+(?=\S)", "", text) if text[0].islower() else text
 
 

@@ -7,6 +7,7 @@ the same at every step, so that steps can be compared.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from training.trainer import Trainer
+
+log = logging.getLogger("training")
 
 Maps = Float[Tensor, "1 head query key"]
 
@@ -94,9 +97,14 @@ class AttentionMaps(Callback):
         self.config, self.model = config, context.model
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
-        documents = Documents(context.model, context.dataset, N_TOKENS)
-        spelled = spell(tokenizer, context.model.vocab_size)
-        self.heads = HeadNames(context.model, spelled, documents)
+        self.heads: HeadNames | None = None
+        try:
+            documents = Documents(context.model, context.dataset, N_TOKENS)
+        except ValueError as error:
+            log.warning("heads are named by the probe alone: %s", error)
+        else:
+            spelled = spell(tokenizer, context.model.vocab_size)
+            self.heads = HeadNames(context.model, spelled, documents)
         self.named: tuple[int, list[list[HeadName]]] | None = None  # the last step, and its names
 
     def on_start(self, trainer: Trainer) -> None:
@@ -107,12 +115,15 @@ class AttentionMaps(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         if not self.config.has_maps(step, last):
             return
-        heads, documents = self.heads.measure(), self.heads.documents
-        if has_images(step, last) and step != last:
-            heads.scores[NEED] = list(need(self.model, documents))
-            heads.counts[NEED] = documents.n_tokens
-        self.named = step, heads.names
-        maps = self.probe.log(step, heads, documents.where, self.heads.wiring())
+        if self.heads is None:
+            maps = self.probe.log(step)
+        else:
+            heads, documents = self.heads.measure(), self.heads.documents
+            if has_images(step, last) and step != last:
+                heads.scores[NEED] = list(need(self.model, documents))
+                heads.counts[NEED] = documents.n_tokens
+            self.named = step, heads.names
+            maps = self.probe.log(step, heads, documents.where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
 

@@ -184,7 +184,7 @@ class Evidence:
         rises: Float[np.ndarray, "head query"],
         offset: int,
     ) -> None:
-        half = len(self.windows) % 2
+        half = window.half
         self.windows.append([*window.ids.tolist(), int(window.targets[-1])])
         scored = window.targets != UNSCORED
         self.n_tokens += int(scored.sum())

@@ -32,16 +32,17 @@ ROWS, MAX_KEPT = 8, 2**29
 
 class Window(NamedTuple):
     """A document, or a part of one that fits the context, without padding. begin: which token of
-    the split the first target is."""
+    the split the first target is. half: 0 or 1."""
 
     ids: Int64[np.ndarray, " query"]
     targets: Int64[np.ndarray, " query"]
     begin: int
+    half: int
 
 
 class Documents:
     """The first documents of the validation split with about so many tokens, or windows of a text
-    that is not divided, evenly spread. Every second window is of the second half.
+    that is not divided, evenly spread. Every second document, or window, is of the second half.
 
     Raises ValueError for a model whose maps of one window are too large.
     """
@@ -51,9 +52,10 @@ class Documents:
         length, n_heads = config.context_length, config.n_layers * config.n_heads
         rows = min(ROWS, MAX_KEPT // (n_heads * length * (length + config.d_model)))
         if rows == 0:
-            raise ValueError("the model and its context are too large to be read without each head")
+            raise ValueError("the maps of a context of this model are too large to be measured")
         if starts is None:
-            length = max(1, min(length, (len(tokens) - 1) // 2))  # at least two, for the halves
+            # Several windows, for the halves.
+            length = max(1, min(length, n_tokens // 8, (len(tokens) - 1) // 2))
         else:
             last = max(2, int(np.searchsorted(starts, starts[0] + n_tokens)))
             end = int(starts[last]) if last < len(starts) else len(tokens)
@@ -62,9 +64,12 @@ class Documents:
         windows = EvalBatches(tokens, length, rows, starts)
         self.batches = windows.part(n_tokens) if starts is None else windows
         self.n_tokens = self.batches.n_targets
-        begins = iter(self.batches.begins.tolist())
+        begins = self.batches.begins
+        parts = begins if starts is None else np.searchsorted(starts, begins, "right")
+        halves = np.unique(parts, return_inverse=True)[1] % 2
+        where = zip(begins.tolist(), halves.tolist(), strict=True)
         self.windows = [
-            Window(ids[: _length(wanted)].numpy(), wanted[: _length(wanted)].numpy(), next(begins))
+            Window(ids[: _length(wanted)].numpy(), wanted[: _length(wanted)].numpy(), *next(where))
             for inputs, targets in self.batches
             for ids, wanted in zip(inputs, targets, strict=True)
         ]
@@ -105,11 +110,11 @@ class HeadNames:
             Text(
                 window.ids,
                 [spelled[id] for id in window.ids],
-                number % 2,
+                window.half,
                 following=int(window.targets[-1]),
                 counts=window.targets != UNSCORED,
             )
-            for number, window in enumerate(documents.windows)
+            for window in documents.windows
         ]
         self.measure_maps = Measure(texts)
         # Where most queries continue a repeat: a text in which heads copy, for their wiring.

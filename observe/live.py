@@ -69,10 +69,10 @@ class LiveWeights(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         if self.size > MAX_BYTES or not self.maps.config.has_maps(step, last):
             return
-        assert self.maps.named and self.maps.named[0] == step, "its maps were logged before"
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)
-            self.names[str(step)] = self.maps.named[1]
+            if self.maps.named and self.maps.named[0] == step:
+                self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MAX_BYTES:

@@ -55,22 +55,29 @@ def target_kinds(
 
 
 def _kinds(read: list[str]) -> Int64[np.ndarray, " query"]:
-    """The kind of each token but the first."""
-    found = []
-    known = {read[0].strip()}
-    for last, token in pairwise(read):
+    """The kind of each token but the first. A word that is divided into tokens is new, or was
+    mentioned before, as a whole, which its first token says."""
+    continues = [
+        token[0].isalnum() and last[-1].isalnum() for last, token in pairwise(["\n", *read])
+    ]
+    found, known = [], set[str]()
+    for place, token in enumerate(read):
         text = token.strip()
-        if not text:
+        if continues[place]:
+            kind = WITHIN
+        elif not text:
             kind = SPACE
         elif not any(map(str.isalnum, text)):
             kind = PUNCTUATION
-        elif token[0].isalnum() and last[-1:].isalnum():
-            kind = WITHIN
         else:
-            kind = BEFORE if text in known else NEW
-        known.add(text)
+            end = place + 1
+            while end < len(read) and continues[end]:
+                end += 1
+            word = "".join(read[place:end]).strip()
+            kind = BEFORE if word in known else NEW
+            known.add(word)
         found.append(kind)
-    return np.array(found)
+    return np.array(found[1:])
 
 
 @torch.no_grad()

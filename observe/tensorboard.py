@@ -77,13 +77,8 @@ class TensorBoard(Callback):
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
-    def on_step(self, trainer: Trainer) -> None:
-        # Maps of this step, too, are written before its checkpoint.
-        if trainer.checkpoint_pending or trainer.is_due(trainer.config.checkpoint_every):
-            self.writer.flush()
-
-    def on_stop(self, trainer: Trainer) -> None:
-        self.writer.flush()
+    def on_before_checkpoint(self, trainer: Trainer) -> None:
+        self.writer.flush()  # maps of this step, too
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step

@@ -117,7 +117,10 @@ def read_row(folder: Path) -> Row | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
     with suppress(UserError):
-        roles = {name: head["role"][0] for name, head in evidence_of(run)["heads"].items()}
+        evidence = evidence_of(run)
+        if evidence["step"] != steps:
+            raise UserError("it is of another checkpoint")
+        roles = {name: head["role"][0] for name, head in evidence["heads"].items()}
         summary = {**summary, "heads": roles}
     with suppress(OSError, ValueError, LookupError, TypeError):
         summary = {**summary, "tokens_sha256": str(read_json(run.data_file)["tokens_sha256"])}

@@ -68,12 +68,18 @@ def read_evidence(folder: Path) -> dict[str, Any]:
 def names_of(evidence: Mapping[str, Any]) -> list[list[HeadName]]:
     """What each head is called, by layer and head, from the content of the file."""
     named: list[list[HeadName]] = []
-    for name, head in evidence["heads"].items():
-        layer = int(name[1 : name.index("H")])
+    for name, head in sorted(evidence["heads"].items(), key=lambda item: _place(item[0])):
+        layer, _ = _place(name)
         named += [[] for _ in range(layer + 1 - len(named))]
         fields = (*head["role"], head["says"], head["details"], head["interest"])
         named[layer].append(HeadName._make(fields))
     return named
+
+
+def _place(name: str) -> tuple[int, int]:
+    """The layer and the head that a name such as L1H3 names."""
+    layer, head = name[1:].split("H")
+    return int(layer), int(head)
 
 
 def _check(found: dict[str, Any]) -> None:

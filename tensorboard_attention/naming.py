@@ -168,19 +168,19 @@ def name_heads(shares: Shares, on: str = "") -> list[HeadName]:
 
 
 def _name(shares: Shares, head: int, there: np.ndarray) -> HeadName:
-    if not np.isfinite(shares.share[head, -1]):
+    if shares.queries[:, -1].all() and not np.isfinite(shares.share[head, -1]):
         return HeadName(BROKEN, "", "has weights that are not finite", "", 0)
     has = {name for name, is_there in zip(shares.names, there, strict=True) if is_there}
     special = next((name for name in SPECIAL if name in has), None)
     usual = next((name for name in USUAL if name in has and name != special), None)
     found = [name for name in (special, usual) if name]
     if not found:
-        details = "No pattern exceeds chance in both of two halves of the text. " + ". ".join(
+        details = "No pattern exceeds chance by enough in both halves of the text. " + ". ".join(
             _detail(shares, head, name)
             for name in ("nearby", "first token")
             if name in shares.names and shares.queries[:, shares.names.index(name)].all()
         )
-        return HeadName(MIXED, "", "mixed: no pattern beyond chance", details, 0)
+        return HeadName(MIXED, "", "mixed: no pattern clearly beyond chance", details, 0)
     rank = SPECIAL.index(special) if special else len(SPECIAL)
     share = float(shares.share[head, shares.names.index(found[0])])
     return HeadName(

@@ -173,7 +173,7 @@ function namedHeads(names, heads) {
     roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
     sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
     details: known.map((layer) => layer.map(([, , , details]) => details)),
-    overview: fits ? "" : "What these heads do was not measured: the text of the run is not at hand",
+    overview: fits ? "" : "What these heads do was not measured at this step",
   };
 }
 

@@ -51,7 +51,7 @@ export class Induction {
     };
     const looks = `After ${last} it looks at what followed ${last} before: ${before}, with ${(100 * weight).toFixed(0)}% of its attention. `;
     const isRight = maps.tokens[key] === maps.tokens[query + 1];
-    const guess = `So what it says comes next is ${before}. The text goes on with ${next}: ${isRight ? "the guess is right" : "the guess is wrong"}.`;
+    const guess = `So it points to ${before}. The text goes on with ${next}: ${isRight ? "what it points to is right" : "what it points to is wrong"}.`;
     return [el("ol", {}, which, el("li", {}, looks, choose("Show this place", go)), el("li", {}, guess))];
   }
 }

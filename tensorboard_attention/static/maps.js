@@ -8,7 +8,7 @@ const MOST_WEIGHTS = 512e6; // of one step; more than that would be too much for
 
 export class Maps {
   evidence = null; // what the heads of this model do over many texts (evidence.py), if that is known
-  earlier = null; // {step, maps} of the same text at the logged step before
+  earlier = null; // {step, header, evidence} of the logged step before
 
   // bytes: count * size of them, set once they are inflated.
   constructor(header) {

@@ -30,11 +30,17 @@ export const PATTERNS = {
   punctuation: (tokens, _, key) => hasMark(tokens[key]),
 };
 
+// A token as a name spells it: the twin of `label` in patterns.py, for all but rare characters.
+function spelledInName(token) {
+  const text = JSON.stringify(token.trim() || token).slice(1, -1).replaceAll('\\"', '"');
+  return text.length <= 24 ? text : `${text.slice(0, 23)}…`;
+}
+
 // [query, key, weight] of the marked cells of a head; none if its name is not that of a pattern.
 export function earned(maps, layer, head, least = EARNING) {
   const [role, name] = roleOf(maps, layer, head);
   const one = role.match(/'(.+)'/s)?.[1];
-  const pattern = name === "one token" ? (tokens, _, key) => tokens[key].trim() === one : Object.hasOwn(PATTERNS, name) && PATTERNS[name];
+  const pattern = name === "one token" ? (tokens, _, key) => spelledInName(tokens[key]) === one : Object.hasOwn(PATTERNS, name) && PATTERNS[name];
   if (!pattern || maps.cross) return [];
   const index = maps.headIndex(layer, head);
   const found = [];

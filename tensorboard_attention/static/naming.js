@@ -67,7 +67,7 @@ function bareName(maps, layer, head) {
 // Which heads changed their name since an earlier step, in one line; "" if there is none.
 export function changesOf(maps) {
   if (!maps.earlier) return "";
-  const { step, maps: before } = maps.earlier;
+  const { step, ...before } = maps.earlier;
   const changed = maps.heads().filter((each) => bareName(maps, ...each) !== bareName(before, ...each));
   const said = changed.map(([l, h]) => `L${l}H${h} ${bareName(before, l, h)} → ${bareName(maps, l, h)}`);
   return `Since step ${step.toLocaleString("en")}: ${said.join(", ") || "no head changed its name"}.`;

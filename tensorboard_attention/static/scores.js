@@ -115,7 +115,7 @@ export class Scores {
   }
 }
 
-// The names of the scores that lead: those of the head's special and usual pattern, and its need.
+// The names of the scores that lead: that of the pattern that names the head, what is nearby, and need.
 export function leading(maps, layer, head) {
   const { scores } = maps.header;
   const named = [roleOf(maps, layer, head)[1], Object.keys(scores)[0]];

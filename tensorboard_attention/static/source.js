@@ -162,15 +162,15 @@ export class Store {
   async completed(view, steps) {
     const maps = await this.maps(view);
     const evidence = await this.beside("evidence", view.run).catch(() => null);
-    const apart = (step) => Math.abs(step - evidence.step);
-    const isOf = evidence && steps.every((step) => apart(view.step) <= apart(step));
     const fits = evidence && maps.heads().every(([l, h]) => Object.hasOwn(evidence.heads, `L${l}H${h}`));
-    maps.evidence = isOf && fits ? evidence : null;
+    const isOf = (step) => fits && evidence.step === step;
+    maps.evidence = isOf(view.step) ? evidence : null;
     if (maps.evidence) measureAnew(maps);
     const step = steps.findLast((each) => each < view.step);
     const before = step === undefined ? null : await this.maps({ ...view, step }).catch(() => null);
     const isSame = before && `${before.header.heads}` === `${maps.header.heads}`;
-    maps.earlier = isSame ? { step, maps: before } : null;
+    // Its names alone are kept, and not its maps.
+    maps.earlier = isSame ? { step, header: before.header, evidence: isOf(step) ? evidence : null } : null;
     return maps;
   }
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode
+from tensorboard_attention import add_attention
 from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
 
 REFRESH = 10_000  # milliseconds between checks for new steps
@@ -50,31 +48,6 @@ def test_scores_and_curves_are_those_that_were_logged(
     # The means of log2 of 1, 2, 3, 4, and of 0, 1/2, 1, 3/2.
     assert tab["[data-score=entropy] b"].inner_text() == "1.146"
     assert tab["[data-score='mean distance'] b"].inner_text() == "0.750"
-
-
-def test_a_score_that_is_measured_rarely_stays(
-    logs: Path, open_tab: Callable[..., Tab], open_page: Callable[..., Tab]
-) -> None:
-    """With its last value, in TensorBoard and in a page."""
-    tokens, where = [f"t{i}" for i in range(8)], {"measured": {"mine": "tales"}}
-    entries = []
-    with SummaryWriter(str(logs / "rare")) as writer:
-        for step, mine in ((0, 0.25), (5, None), (10, 0.75), (15, None)):
-            given: dict[str, Any] = (
-                {} if mine is None else {"scores": {"mine": [[mine, 0.5]] * 2}, **where}
-            )
-            add_attention(writer, "probe", causal_maps(step, n=8), tokens, step, **given)
-            entries.append(("probe", step, encode(causal_maps(step, n=8), tokens, **given)))
-    for tab, run in ((open_tab(run="rare", layer=0, head=0), "rare"), (open_page(entries), ".")):
-        tab[".head >> nth=0"].click()
-        tab[".sorting select"].select_option("mine")
-        score = tab["[data-score=mine]"]
-        for step, value in ((15, "0.750"), (10, "0.750"), (5, "0.250"), (0, "0.250")):
-            tab.shown([run, "probe", step])
-            sync_api.expect(score.locator("b")).to_have_text(value)
-            sync_api.expect(score.locator(".measured")).to_have_text("on tales")
-            assert tab[".headcurves h3"].inner_text() == "mine, all heads"
-            tab.page.keyboard.press(",")
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ SCORES = {"continues repeats": [[0.1, 0.2], [0.95, 0.05]]}
 
 
 MEASURED = {"measured": "4 tales", "counts": 43}
-MIXED = HeadName("mixed", "", "mixed: no pattern beyond chance", "", 0)
+MIXED = HeadName("mixed", "", "mixed: no pattern clearly beyond chance", "", 0)
 CONTINUING = ("continues repeats", "continues repeats 61% where a passage repeats", "", 0.9)
 
 
@@ -170,8 +170,8 @@ def test_three_steps_lead_to_induction(see: Callable[..., Tab]) -> None:
         f"with {100 * weight:.0f}% of its attention."
     )
     assert guess == (
-        f"So what it says comes next is '{follows}'. The text goes on with '{follows}': "
-        "the guess is right."
+        f"So it points to '{follows}'. The text goes on with '{follows}': "
+        "what it points to is right."
     )
     link = re.search(r"key=(\d+)", tab.page.url)
     assert link is None or int(link[1]) == REPEATS[query]

@@ -208,6 +208,7 @@ def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> Non
 def test_heads_have_the_names_of_each_step(run: Path, begun: Begun, following: Live) -> None:
     """As soon as the step is there, and again when they are measured over more documents."""
     (live, later), page, names = begun, following, live_names(begun[0])
+    (live.parent / "evidence.json").unlink()  # which names the heads of its step
     page.type(TEXT)
     check_names(page, names["0"])
     write(live / "3.bin", later["3.bin"])
@@ -225,6 +226,7 @@ def test_heads_have_the_names_of_each_step(run: Path, begun: Begun, following: L
 
 def test_names_that_do_not_fit_the_model_are_none(begun: Begun, following: Live) -> None:
     (live, later), page, names = begun, following, live_names(begun[0])
+    (live.parent / "evidence.json").unlink()
     for step, wrong in (("3", names["3"][:1]), ("6", [[], *names["6"]])):
         write(live / "names.json", json.dumps({step: wrong}).encode())
         write(live / f"{step}.bin", later[f"{step}.bin"])

@@ -72,6 +72,7 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
     header = json.loads(logged.tensor_proto.string_val[0])
     edges, heads = header["wiring"], maps.heads
+    assert heads
     assert header["measured"]["wiring"] == heads.documents.where
     wired, queries = torch.from_numpy(heads.wired), torch.from_numpy(heads.copying)
     assert queries.any()

@@ -98,10 +98,11 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert texts == [bytes([*read, wanted[-1]]).decode() for read, wanted in windows()]
 
     largest, halves, counts = [], [0.0, 0.0], [0, 0]
-    for number, ((read, wanted), offset) in enumerate(zip(windows(), offsets, strict=False)):
+    documents = [*Documents(model, DATASET, 10_000).windows]
+    for window, (read, wanted), offset in zip(documents, windows(), offsets, strict=False):
         rises = rises_without(model, (1, 0), read, wanted, nats(model, read, wanted))
-        halves[number % 2] += sum(rises)
-        counts[number % 2] += len(rises)
+        halves[window.half] += sum(rises)
+        counts[window.half] += len(rises)
         place = int(np.argmax(rises))
         largest.append((rises[place], offset + place + 1))
     largest = [pair for pair in sorted(largest, reverse=True)[:N_PASSAGES] if pair[0] > 0]
@@ -118,14 +119,12 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert [at for at, _, _ in passages] == [at for _, at in largest]
     assert [rise for _, rise, _ in passages] == pytest.approx([r for r, _ in largest], abs=1e-3)
     at, _, attended = passages[0]
-    window = int(np.searchsorted(offsets, at, side="right")) - 1
-    read, _ = windows()[window]
+    which = int(np.searchsorted(offsets, at, side="right")) - 1
+    read, _ = windows()[which]
     with torch.no_grad(), record_attention(model) as maps:
         model(torch.tensor([read]))
-    row = maps[1][0, 0, at - offsets[window] - 1]
-    assert [key - offsets[window] for key, _ in attended] == row.topk(
-        len(attended)
-    ).indices.tolist()
+    row = maps[1][0, 0, at - offsets[which] - 1]
+    assert [key - offsets[which] for key, _ in attended] == row.topk(len(attended)).indices.tolist()
 
 
 @pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])

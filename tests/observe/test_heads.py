@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -67,10 +69,28 @@ def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
         assert 0.9 < found.n_tokens / 1000 < 1.1
 
 
-def test_a_model_whose_maps_are_too_large_is_refused() -> None:
+def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -> None:
     gpt = GPT(small_config(1, 1, 4, 2**15), 256)
     with pytest.raises(ValueError, match="too large"):
         Documents(gpt, dataset(TALES), 100)
+    context = run_context(tmp_path, "trainer.max_steps=1", model=gpt)
+    maps = AttentionMaps(AttentionConfig("1", "a b"), context, writer := open_events(tmp_path))
+    assert maps.heads is None
+    state = SimpleNamespace(step=0)
+    maps.on_step(cast(Any, SimpleNamespace(state=state, config=context.config.trainer)))
+    writer.close()
+    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
+    header = json.loads(make_ndarray(logged.tensor_proto)[0])
+    assert {*header["measured"].values()} == {"this text"}
+
+
+def test_the_windows_of_one_document_are_in_one_half() -> None:
+    found = Documents(model(16), dataset(TALES * 3), 10_000)
+    halves: dict[int, set[int]] = {}
+    for window in found.windows:
+        halves.setdefault(window.begin // len(TALES[0]), set()).add(window.half)
+    assert [halves[document] for document in range(9)] == [{0}, {1}] * 4 + [{0}]
+    assert len(found.windows) > len(halves) == 9
 
 
 def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
@@ -81,10 +101,10 @@ def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
     assert gpt.training
     gpt.eval()
     parts, maps = [], []
-    for number, window in enumerate(documents.windows):
+    for window in documents.windows:
         spelled = [chr(id) for id in window.ids]
         following = int(window.targets[-1])
-        parts.append(Text(window.ids, spelled, number % 2, following, window.targets >= 0))
+        parts.append(Text(window.ids, spelled, window.half, following, window.targets >= 0))
         with torch.no_grad(), record_attention(gpt) as layers:
             gpt(torch.from_numpy(window.ids)[None])
         maps.append(torch.cat(layers, 1)[0].numpy())
@@ -129,6 +149,7 @@ def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
         for event in events.Tensors("attention")
     }
     assert [*logged] == [0, 4, 8, 12, 16, 20]
+    assert maps.heads
     documents = maps.heads.documents
     for step, header in logged.items():
         needed = {NEED} if step in (2, 6) else set()
