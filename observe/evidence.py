@@ -91,7 +91,7 @@ def measure_evidence(
     model: GPT, corpus: Corpus | None, dataset: Dataset, step: int, n_tokens: int = MAX_TOKENS
 ) -> dict[str, Any]:
     """The content of evidence.json, from about `n_tokens` scored tokens of the validation split.
-    Raises ValueError for a model that is too large to be read without each head."""
+    Raises ValueError for a model whose maps of one window are too large."""
     documents = Documents(model, dataset, n_tokens)
     spelled = spell(dataset.tokenizer, model.vocab_size)
     kinds, of_windows = target_kinds(corpus, dataset.tokenizer, spelled, documents)

@@ -363,9 +363,9 @@ def is_latest(path: str | Path) -> bool:
 
 def find_run(path: str | Path, evaluated: bool = True) -> Path:
     """The folder of a run: `path` itself, unless it is `latest`. That is the run directly under
-    `runs/` that was started last and has been evaluated, or else has a checkpoint; one in a folder
-    of runs there, as of a sweep, only if there is no other; with a note if it is not the newest of
-    all. If there is no run, returns `path`.
+    `runs/` that was started last and has been evaluated, or else has a checkpoint. A run in a
+    folder of runs there, such as that of a sweep, is chosen only if there is no other. Prints a
+    note if a newer run was passed over. Returns `path` if `runs/` has no run.
 
     evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)
