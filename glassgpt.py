@@ -40,8 +40,10 @@ from inference.opening import OpenRun, Reading, open_run  # noqa: E402
 from live.notebook import look  # noqa: E402
 from model import (  # noqa: E402
     GPT,
+    Circuit,
     ModelConfig,
     ablate,
+    circuit,
     edit,
     explain_score,
     mean_outputs,
@@ -56,11 +58,13 @@ from tensorboard_attention.twins import match_heads  # noqa: E402
 
 __all__ = [
     "GPT",
+    "Circuit",
     "ModelConfig",
     "OpenRun",
     "Reading",
     "ablate",
     "add_attention",
+    "circuit",
     "edit",
     "explain_score",
     "look",

@@ -32,11 +32,9 @@ from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, print, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
-from data.corpora import load_dataset
 from data.corpus import Corpus
 from data.encoding import Dataset
-from inference.corpus import corpus_of
-from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
+from inference.opening import STARTS, OpenRun, corpus_of, each_checkpoint, open_run
 from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
@@ -46,7 +44,7 @@ from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
-from observe.heads import N_TOKENS, Documents, HeadNames, spell
+from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
 from store.results import evidence_of, head_names, open_log
 from store.run import Run, is_latest
@@ -150,7 +148,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         elif dataset:
             spelled = spell(tokenizer, model.vocab_size)
             with suppress(ValueError):  # its maps are too large to be measured
-                documents = Documents(model, dataset, N_TOKENS)
+                documents = documents_of(model, dataset)
                 names[step] = HeadNames(model, spelled, documents).measure().names
     tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
@@ -173,13 +171,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
 def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     """Measure what heads and neurons do over a part of the validation split, and print the roles of
     heads."""
-    data = corpus_of(opened.run)
-    if data is None:
-        raise UserError("evidence: the run has no text of its own to measure on; leave it out")
-    corpus, dataset = load_dataset(
-        data, opened.tokenizer, config.cache_dir, 1, ("val",), trusted=False
-    )
-    opened.run.check_tokens(dataset.sha256, "run")
+    corpus, dataset = opened.text(config.cache_dir)
     try:
         found = measure_evidence(opened.model, corpus, dataset, opened.step)
         write_evidence(opened.run.path, found)
@@ -206,15 +198,10 @@ def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
 def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple[None, None]:
     """The text of the run, and its tokens; None, with a note on standard
     error, if it is not at hand, or no longer the one that the run was trained on."""
-    data = corpus_of(opened.run)
-    if data is None:
+    if corpus_of(opened.run) is None:
         return None, None
     try:
-        corpus, dataset = load_dataset(
-            data, opened.tokenizer, cache_dir, 1, ("val",), trusted=False
-        )
-        opened.run.check_tokens(dataset.sha256, "run")
-        return corpus, dataset
+        return opened.text(cache_dir)
     except UserError as error:
         print(f"note: the page begins with a tale: {error}", file=sys.stderr)
         return None, None

@@ -17,11 +17,10 @@ from itertools import chain, pairwise
 
 import torch
 
-from data.corpora import load_dataset
+from data.documents import N_TOKENS
 from data.encoding import Dataset
-from inference.corpus import corpus_of
 from inference.opening import OpenRun, each_checkpoint, open_run
-from observe.heads import N_TOKENS, Documents, HeadNames, spell
+from observe.heads import HeadNames, documents_of, spell
 from store.results import head_names, open_log
 from tensorboard_attention.naming import HeadName, kind_of
 
@@ -40,9 +39,7 @@ def main(paths: list[str]) -> None:
 def measure(path: str) -> Iterator[tuple[int, int, int]]:
     """For each checkpoint, the number of heads and of those that differ in each way."""
     opened = open_run(path, "last", torch.device("cpu"))
-    data = corpus_of(opened.run)
-    assert data is not None, "the run has a text of its own"
-    _, dataset = load_dataset(data, opened.tokenizer, ".cache", 1, ("val",), trusted=False)
+    _, dataset = opened.text()
     for checkpoint in each_checkpoint(opened):
         one, other = (named(checkpoint, half, HALF) for half in halves(dataset))
         few, many = (named(checkpoint, dataset, n_tokens) for n_tokens in (N_TOKENS, MANY))
@@ -70,7 +67,7 @@ def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
 
 
 def named(opened: OpenRun, dataset: Dataset, n_tokens: int) -> list[HeadName]:
-    documents = Documents(opened.model, dataset, n_tokens)
+    documents = documents_of(opened.model, dataset, n_tokens)
     spelled = spell(opened.tokenizer, opened.model.vocab_size)
     names = HeadNames(opened.model, spelled, documents).measure().names
     return [*chain.from_iterable(names)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -17,10 +17,15 @@ from torch import Tensor
 
 from common.errors import UserError, check_choice
 from common.settings import build
+from data.corpora import CORPORA, load_dataset
+from data.corpus import Corpus, CorpusConfig
+from data.documents import Documents
+from data.encoding import Dataset
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
-from model import GPT, ModelConfig, record_attention
+from model import GPT, ModelConfig, mean_outputs, record_attention
+from model.hooks import Part
 from store.checkpoint import load_state
 from store.results import evidence_of, head_names
 from store.run import Run
@@ -40,6 +45,11 @@ class RunConfig:
 
     model: ModelConfig
     name: str | None = None
+
+
+@dataclass(frozen=True)
+class _CorpusConfig:
+    data: Annotated[CorpusConfig | None, CORPORA]
 
 
 class Reading(NamedTuple):
@@ -103,6 +113,25 @@ class OpenRun:
             logits,
             [steps.weights[0] for steps in layers],
             [steps.context[0] for steps in layers],
+        )
+
+    def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
+        """The text that the run was trained on, and the tokens of its validation split, which are
+        kept in `cache_dir`. Raises UserError if the run has none, as one that was converted, and if
+        it is not at hand or has changed."""
+        data = corpus_of(self.run)
+        if data is None:
+            raise UserError(f"run: {self.run.path} has no text of its own")
+        corpus, dataset = load_dataset(data, self.tokenizer, cache_dir, 1, ("val",), trusted=False)
+        self.run.check_tokens(dataset.sha256, "run")
+        return corpus, dataset
+
+    def means(self, cache_dir: str | Path = ".cache") -> dict[Part, Tensor]:
+        """The mean of what each head and MLP computes over some 2,000 tokens of whole validation
+        documents, for `ablate` and `circuit`; raises as `text` does."""
+        _, dataset = self.text(cache_dir)
+        return mean_outputs(
+            self.model, Documents(dataset, self.config.model.context_length).batches
         )
 
     def evidence(self) -> dict[str, Any]:
@@ -170,6 +199,12 @@ def _open(
             raise
         return None
     return OpenRun(run, config, tokenizer, folder, model.to(device).eval(), step)
+
+
+def corpus_of(run: Run) -> CorpusConfig | None:
+    """The settings of the text that a run was trained on; None if the run was converted from
+    another format, and has no corpus. Raises UserError if they are damaged."""
+    return read_config(run, _CorpusConfig).data
 
 
 def read_config(run: Run, kind: type[Config]) -> Config:

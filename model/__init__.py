@@ -10,6 +10,7 @@ from model.attention import (
     explicit_attention,
     fused_attention,
 )
+from model.circuit import Circuit, circuit
 from model.config import ModelConfig
 from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, eval_mode
@@ -19,11 +20,13 @@ from model.loss import cross_entropy, linear_cross_entropy
 __all__ = [
     "GPT",
     "AttentionSteps",
+    "Circuit",
     "KVCache",
     "ModelConfig",
     "ablate",
     "ablate_each_head",
     "causal_mask",
+    "circuit",
     "cross_entropy",
     "edit",
     "eval_mode",

@@ -231,7 +231,7 @@ def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Itera
             copies[head, :, head] = mean
         return context
 
-    with _edited(block.attention, without_each):
+    with edited(block.attention, without_each):
         yield
 
 
@@ -239,7 +239,7 @@ def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -
     """The context manager of one part."""
     if isinstance(part, tuple):
         attention = block_of(model, *part).attention
-        return _edited(attention, partial(_with_head, head=part[1], change=change))
+        return edited(attention, partial(_with_head, head=part[1], change=change))
     found = re.fullmatch(r"(mlp|stream) (-?\d+)", part)
     if not found:
         raise ValueError(
@@ -289,7 +289,7 @@ def _with_head(
 
 
 @contextmanager
-def _edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
+def edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
     attention.edits.append(edit)
     try:
         yield

@@ -23,7 +23,7 @@ from data.tokenizer import Tokenizer
 from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
-from observe.heads import N_TOKENS, Documents, HeadNames, maps_of, spell
+from observe.heads import HeadNames, documents_of, maps_of, spell
 from observe.need import need
 from tensorboard_attention import add_attention
 from tensorboard_attention.naming import HeadName
@@ -99,7 +99,7 @@ class AttentionMaps(Callback):
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
         self.heads: HeadNames | None = None
         try:
-            documents = Documents(context.model, context.dataset, N_TOKENS)
+            documents = documents_of(context.model, context.dataset)
         except ValueError as error:
             log.warning("heads are named by the probe alone: %s", error)
         else:

@@ -46,12 +46,13 @@ from torch import Tensor, nn
 from common.files import replace_text
 from data.batches import UNSCORED
 from data.corpus import Corpus
+from data.documents import Window
 from data.encoding import Dataset
 from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
 from model.hooks import Part
 from observe.context import RunContext
-from observe.heads import Documents, HeadNames, Window, spell
+from observe.heads import HeadNames, documents_of, spell
 from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import Heads
@@ -92,7 +93,7 @@ def measure_evidence(
 ) -> dict[str, Any]:
     """The content of evidence.json, from about `n_tokens` scored tokens of the validation split.
     Raises ValueError for a model whose maps of one window are too large."""
-    documents = Documents(model, dataset, n_tokens)
+    documents = documents_of(model, dataset, n_tokens)
     spelled = spell(dataset.tokenizer, model.vocab_size)
     kinds, of_windows = target_kinds(corpus, dataset.tokenizer, spelled, documents)
     # In a pass of its own: the mean of a head is over all that is measured, not over a batch of it.

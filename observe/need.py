@@ -17,12 +17,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from data.corpus import Corpus
+from data.documents import Documents
 from data.roles import ROLES, document_roles
 from data.tokenizer import Tokenizer
 from model import GPT, ablate_each_head, eval_mode, mean_outputs
 from model.gpt import Block
 from model.hooks import Batch, Part
-from observe.heads import Documents
 
 COPIES = 4  # of the tokens of a batch in one call: more take memory, and not less time
 # What a token can be where no grammar says it.

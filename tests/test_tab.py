@@ -15,10 +15,9 @@ from werkzeug.test import Client
 
 from data.corpora import open_corpus
 from data.tokens import prepare
-from inference.corpus import corpus_of
-from inference.opening import open_run
+from inference.opening import corpus_of, open_run
 from model import record_attention
-from observe.heads import N_TOKENS, Documents, HeadNames, spell
+from observe.heads import HeadNames, documents_of, spell
 from tensorboard_attention import encode
 from tensorboard_attention.plugin import AttentionPlugin
 
@@ -43,7 +42,7 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
         model(torch.tensor(ids)[None])
     tokens = [tokenizer.decode_bytes([each]).decode(errors="backslashreplace") for each in ids]
     assert header["tokens"] == tokens and set(header["meanings"]) == set(header["scores"])
-    documents = Documents(model, dataset, N_TOKENS)
+    documents = documents_of(model, dataset)
     measured = HeadNames(model, spell(tokenizer, model.vocab_size), documents).measure()
     said = zip(chain(*measured.names), *(chain(*header[name]) for name in FIELDS), strict=True)
     for name, role, (headline, _, interest), details in said:

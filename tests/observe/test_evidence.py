@@ -19,7 +19,7 @@ from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
 from observe.evidence import N_PASSAGES, EvidenceFile, measure_evidence
-from observe.heads import Documents, HeadNames, spell
+from observe.heads import HeadNames, documents_of, spell
 from observe.need import KINDS
 from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
@@ -98,7 +98,7 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert texts == [bytes([*read, wanted[-1]]).decode() for read, wanted in windows()]
 
     largest, halves, counts = [], [0.0, 0.0], [0, 0]
-    documents = [*Documents(model, DATASET, 10_000).windows]
+    documents = [*documents_of(model, DATASET, 10_000).windows]
     for window, (read, wanted), offset in zip(documents, windows(), offsets, strict=False):
         rises = rises_without(model, (1, 0), read, wanted, nats(model, read, wanted))
         halves[window.half] += sum(rises)
@@ -112,7 +112,9 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert {*head["kinds"]} == {*KINDS}
     assert np.sum([*head["kinds"].values()], 0) == pytest.approx(head["need"], abs=5e-4)
     names = (
-        HeadNames(model, spell(TOKENIZER, 256), Documents(model, DATASET, 10_000)).measure().names
+        HeadNames(model, spell(TOKENIZER, 256), documents_of(model, DATASET, 10_000))
+        .measure()
+        .names
     )
     assert head["role"][0] == names[1][0].label and head["says"] == names[1][0].headline
     passages = head["passages"]

@@ -19,7 +19,7 @@ from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
-from observe.heads import Documents, HeadNames, spell
+from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
 from tensorboard_attention.naming import Measure, name_heads
 from tensorboard_attention.patterns import Text
@@ -48,7 +48,7 @@ def dataset(texts: list[str], divided: bool = True) -> Dataset:
 
 
 def test_documents_are_whole_and_in_two_halves() -> None:
-    found = Documents(model(), dataset(TALES * 20), 400)
+    found = documents_of(model(), dataset(TALES * 20), 400)
     read = [bytes(window.targets.tolist()).decode() for window in found.windows]
     assert 8 <= len(read) <= 12 and {*read} == {*TALES}
     assert found.n_tokens == sum(map(len, read)) >= 400
@@ -60,7 +60,7 @@ def test_documents_are_whole_and_in_two_halves() -> None:
 def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
     text = dataset(["".join(map(chr, range(32, 127))) * 40], divided=False)
     text = replace(text, val=text.val[:n_tokens])
-    found = Documents(model(), text, 1000)
+    found = documents_of(model(), text, 1000)
     assert len(found.windows) >= 2, "there are two halves"
     assert found.n_tokens == sum((window.targets >= 0).sum() for window in found.windows)
     if n_tokens > 1000:
@@ -72,7 +72,7 @@ def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
 def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -> None:
     gpt = GPT(small_config(1, 1, 4, 2**15), 256)
     with pytest.raises(ValueError, match="too large"):
-        Documents(gpt, dataset(TALES), 100)
+        documents_of(gpt, dataset(TALES), 100)
     context = run_context(tmp_path, "trainer.max_steps=1", model=gpt)
     maps = AttentionMaps(AttentionConfig("1", "a b"), context, writer := open_events(tmp_path))
     assert maps.heads is None
@@ -85,7 +85,7 @@ def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -
 
 
 def test_the_windows_of_one_document_are_in_one_half() -> None:
-    found = Documents(model(16), dataset(TALES * 3), 10_000)
+    found = documents_of(model(16), dataset(TALES * 3), 10_000)
     halves: dict[int, set[int]] = {}
     for window in found.windows:
         halves.setdefault(window.begin // len(TALES[0]), set()).add(window.half)
@@ -96,7 +96,7 @@ def test_the_windows_of_one_document_are_in_one_half() -> None:
 def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
     """Shorter windows are padded in their batch, and dropout is off."""
     gpt, texts = model().train(), [tale * (1 + n % 2) for n, tale in enumerate(TALES * 4)]
-    documents = Documents(gpt, dataset(texts), 10_000)
+    documents = documents_of(gpt, dataset(texts), 10_000)
     found = HeadNames(gpt, SPELLED, documents).measure()
     assert gpt.training
     gpt.eval()
@@ -117,7 +117,7 @@ def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
 
 
 def test_wiring_is_measured_where_a_passage_repeats() -> None:
-    heads = HeadNames(model(), SPELLED, Documents(model(), dataset(TALES), 1000))
+    heads = HeadNames(model(), SPELLED, documents_of(model(), dataset(TALES), 1000))
     (text,) = {
         bytes([*window.ids, window.targets[-1]]).decode()
         for window in heads.documents.windows
@@ -131,7 +131,7 @@ def test_wiring_is_measured_where_a_passage_repeats() -> None:
     assert np.flatnonzero(heads.copying).tolist() == repeats and repeats
     assert heads.wiring() is not None
     plain = dataset(["abcdefgh\n", "ijklmnop\n"])
-    assert HeadNames(model(), SPELLED, Documents(model(), plain, 1000)).wiring() is None
+    assert HeadNames(model(), SPELLED, documents_of(model(), plain, 1000)).wiring() is None
 
 
 def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from model import GPT
 from model.gpt import Block
-from observe.heads import Documents, spell
+from observe.heads import documents_of, spell
 from observe.need import KINDS, need, target_kinds
 from tests.conftest import small_config
 
@@ -49,7 +49,7 @@ def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
     """By its mean over all tokens of all windows, of whatever length."""
     monkeypatch.setattr(observe.need, "COPIES", copies)
     gpt = model(16, **choices, dropout=0.5).train()
-    documents = Documents(
+    documents = documents_of(
         gpt, dataset(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
     )
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
@@ -104,7 +104,7 @@ def test_the_targets_of_tales_have_their_roles() -> None:
     assert isinstance(corpus, Tales)
     tales = [tale for _, tale in zip(range(5), corpus.tales("val"), strict=False)]
     texts = dataset([tale.text + corpus.document_end for tale in tales])
-    documents = Documents(model(128), texts, 10_000)  # the windows of a tale overlap
+    documents = documents_of(model(128), texts, 10_000)  # the windows of a tale overlap
     names, found = target_kinds(corpus, TOKENIZER, SPELLED, documents)
     assert names == ROLES
     known: dict[int, int] = {}  # by place in the split
@@ -123,7 +123,7 @@ def test_the_targets_of_tales_have_their_roles() -> None:
 
 def test_the_targets_of_other_texts_have_a_kind() -> None:
     tokens = ["Ben", " saw", " a", " d", "oe", ".", "\n", "Ben", " d", "uck"]
-    documents = Documents(model(16), dataset(["x" * 12, "y" * 12]), 100)
+    documents = documents_of(model(16), dataset(["x" * 12, "y" * 12]), 100)
     spelled = dict(enumerate(tokens))
     window = documents.windows[0]._replace(ids=np.arange(9), targets=np.arange(1, 10))
     documents.windows = [window]
