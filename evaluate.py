@@ -30,7 +30,8 @@ from common.settings import Values, build
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
-from inference.opening import OpenRun, corpus_of, open_run
+from inference.corpus import corpus_of
+from inference.opening import OpenRun, open_run
 from launch.cli import run_script
 from launch.quoting import overridden
 from observe.terminal import against_floor

@@ -2,6 +2,7 @@
 
     python look.py run=latest html=storyteller.html
     python look.py run=latest text="Once there was a jolly deer." html=deer.html
+    python look.py run=latest text="Once there was a jolly deer named" circuit=true
     python look.py run=latest html=forming.html steps=all
 
 Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
@@ -34,7 +35,9 @@ from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.corpus import Corpus
 from data.encoding import Dataset
-from inference.opening import STARTS, OpenRun, corpus_of, each_checkpoint, open_run
+from inference.answer import print_answer, target_id
+from inference.corpus import corpus_of
+from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
@@ -42,6 +45,7 @@ from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
+from model.circuit import By
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.heads import HeadNames, documents_of, spell
@@ -71,6 +75,8 @@ class LookConfig:
     html: str | None
     weights: str | None
     checkpoints: str | None
+    circuit: bool
+    target: str | None
     evidence: bool
     cache_dir: str
     device: str
@@ -84,6 +90,12 @@ class LookConfig:
                 "text: is missing; give the text to look at, html=FILE for a page in which the "
                 "model runs, or evidence=true"
             )
+        if self.circuit and (self.text is None or self.html is not None or self.steps == "all"):
+            raise ValueError(
+                "circuit: is printed for a text at one step; give text, without html and steps"
+            )
+        if self.target is not None and not self.circuit:
+            raise ValueError("target: is the next token of a circuit; add circuit=true")
         check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
         if self.weights is not None:
@@ -121,6 +133,9 @@ def main(values: Values) -> None:
         return
     if config.text is None:
         entries = logged_maps(opened.run)
+    elif config.circuit:
+        print_circuit(config.text, opened, config)
+        return
     else:
         entries = look_at(config.text, opened, config)
     if page_file:
@@ -245,6 +260,24 @@ def link(folder: Path, tag: str) -> str:
     parts = {"run": folder.name, "tag": tag}
     found = (f"&p.attention.{key}={quote(value, safe='')}" for key, value in parts.items())
     return "http://localhost:6006/#attention" + "".join(found)
+
+
+def print_circuit(text: str, opened: OpenRun, config: LookConfig) -> None:
+    """Print which parts of the model carry the next token of the text."""
+    by: By
+    try:
+        by, what = opened.means(config.cache_dir), "its mean over validation text"
+    except UserError as error:
+        print(f"note: parts that are off give zeros: {error}", file=sys.stderr)
+        by, what = "zero", "zeros"
+    try:
+        target, tokens = (
+            target_id(opened.tokenizer, config.target),
+            opened.tokens(text, config.start),
+        )
+        print_answer(opened, tokens, target, by, what)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def logged_maps(run: Run) -> Entries:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from common.device import check_memory
 from common.errors import UserError
 from common.settings import Values, build
-from inference.opening import RunConfig, read_config
+from inference.opening import RunConfig
 from launch.cli import run_script
 from launch.quoting import overridden
 from model import GPT, AttentionSteps, ModelConfig, record_attention
@@ -169,7 +169,7 @@ def main(values: Values) -> None:
         return
     if any(name.startswith("model") for name in overridden()):
         raise UserError("model: is that of the run; leave out model or run")
-    print_walk(read_config(Run.open(config.run, "run"), RunConfig).model)
+    print_walk(Run.open(config.run, "run").config(RunConfig).model)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from common.errors import UserError, print, printable  # noqa: E402
 from data.tokenizer import Tokenizer  # noqa: E402
-from inference.opening import RunConfig, read_config  # noqa: E402
+from inference.opening import RunConfig  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from model import GPT  # noqa: E402
 from store.comparison import scored_texts, student  # noqa: E402
@@ -75,7 +75,7 @@ def sizes(row: Row) -> tuple[int, int, int]:
     run = Run.open(row["run"], "runs")
     with torch.device("meta"):
         vocab_size = Tokenizer.load(run.tokenizer_folder).vocab_size
-        model = GPT(read_config(run, RunConfig).model, vocab_size)
+        model = GPT(run.config(RunConfig).model, vocab_size)
     inner = [*model.blocks.parameters(), *model.final_norm.parameters()]
     without_embeddings = sum(parameter.numel() for parameter in inner)
     return model.n_parameters, without_embeddings, model.flops_per_token * row["tokens"]

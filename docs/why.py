@@ -28,7 +28,8 @@ from common.settings import build  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
 from data.tales import TalesConfig  # noqa: E402
-from inference.opening import OpenRun, corpus_of, each_checkpoint, open_run  # noqa: E402
+from inference.corpus import corpus_of  # noqa: E402
+from inference.opening import OpenRun, each_checkpoint, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from launch.schema import TrainConfig  # noqa: E402
 from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402

@@ -7,20 +7,15 @@ Only the settings of the model and the name are read: no other setting can preve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import UserError, check_choice
-from common.settings import build
-from data.corpora import CORPORA, load_dataset
-from data.corpus import Corpus, CorpusConfig
-from data.documents import Documents
-from data.encoding import Dataset
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
@@ -29,13 +24,13 @@ from model.hooks import Part
 from store.checkpoint import load_state
 from store.results import evidence_of, head_names
 from store.run import Run
-from store.settings import read_settings
 from store.weights import load_model
 
 if TYPE_CHECKING:
+    from data.corpus import Corpus
+    from data.encoding import Dataset
     from store.results import Names
 
-Config = TypeVar("Config")
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
 
 
@@ -45,11 +40,6 @@ class RunConfig:
 
     model: ModelConfig
     name: str | None = None
-
-
-@dataclass(frozen=True)
-class _CorpusConfig:
-    data: Annotated[CorpusConfig | None, CORPORA]
 
 
 class Reading(NamedTuple):
@@ -119,20 +109,18 @@ class OpenRun:
         """The text that the run was trained on, and the tokens of its validation split, which are
         kept in `cache_dir`. Raises UserError if the run has none, as one that was converted, and if
         it is not at hand or has changed."""
-        data = corpus_of(self.run)
-        if data is None:
-            raise UserError(f"run: {self.run.path} has no text of its own")
-        corpus, dataset = load_dataset(data, self.tokenizer, cache_dir, 1, ("val",), trusted=False)
-        self.run.check_tokens(dataset.sha256, "run")
-        return corpus, dataset
+        from inference.corpus import text_of  # writing a text does without
+
+        return text_of(self.run, self.tokenizer, cache_dir)
 
     def means(self, cache_dir: str | Path = ".cache") -> dict[Part, Tensor]:
         """The mean of what each head and MLP computes over some 2,000 tokens of whole validation
         documents, for `ablate` and `circuit`; raises as `text` does."""
+        from data.documents import Documents
+
         _, dataset = self.text(cache_dir)
-        return mean_outputs(
-            self.model, Documents(dataset, self.config.model.context_length).batches
-        )
+        documents = Documents(dataset, self.config.model.context_length)
+        return mean_outputs(self.model, documents.batches)
 
     def evidence(self) -> dict[str, Any]:
         """What every head and neuron does over a part of the validation split: evidence.json,
@@ -172,7 +160,7 @@ def open_run(
     Raises UserError, naming `setting`, if a part of the run is missing or damaged.
     """
     run = Run.open(str(path), setting)
-    config, tokenizer = read_config(run, RunConfig), Tokenizer.load(run.tokenizer_folder)
+    config, tokenizer = run.config(RunConfig), Tokenizer.load(run.tokenizer_folder)
     while True:
         folder = run.checkpoints.find(checkpoint, setting)
         if opened := _open(run, config, tokenizer, folder, device):
@@ -199,22 +187,3 @@ def _open(
             raise
         return None
     return OpenRun(run, config, tokenizer, folder, model.to(device).eval(), step)
-
-
-def corpus_of(run: Run) -> CorpusConfig | None:
-    """The settings of the text that a run was trained on; None if the run was converted from
-    another format, and has no corpus. Raises UserError if they are damaged."""
-    return read_config(run, _CorpusConfig).data
-
-
-def read_config(run: Run, kind: type[Config]) -> Config:
-    """The stored settings of a run that `kind` has; no others are read. Raises UserError if they
-    are missing or damaged."""
-    file = run.newest_settings_file  # a text may have been moved since the start
-    stored = read_settings(file)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    values = {name: stored[name] for name in names if name in stored}
-    try:
-        return build(kind, values)
-    except UserError as error:
-        raise UserError(f"{file}: {error}{run.made_by}") from error

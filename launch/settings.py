@@ -16,7 +16,6 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from inference.opening import read_config
 from launch.quoting import overridden
 from launch.schema import TrainConfig
 from model import ModelConfig
@@ -264,7 +263,7 @@ def finetuned(composed: Values, base: Run) -> Values:
     Raises UserError if the command line sets what cannot change, if the context is longer than that
     of the model, or if settings of `base` are missing or damaged.
     """
-    settings = read_config(base, BaseConfig)
+    settings = base.config(BaseConfig)
     model, tokenizer = settings.model, settings.tokenizer
     given, free = overridden(), [f"model.{name}" for name in FREE]
     refused = [name for name in given if name.partition(".")[0] in ("model", "tokenizer")]

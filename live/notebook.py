@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from common.files import real_path
-from inference.opening import OpenRun, corpus_of
+from inference.corpus import corpus_of
+from inference.opening import OpenRun
 from live.models import values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page, run_title

@@ -8,7 +8,7 @@ every subset of the parts below it, and what it gives is continued with every su
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from common.errors import check_range
 from model.gpt import GPT, blocks_of, eval_mode
-from model.hooks import Part, edit
+from model.hooks import Part, edit, edited
 
 MAX_PARTS = 16  # 65,536 subsets
 MAX_VALUES = 2**24  # numbers of the widest tensor in memory
@@ -62,7 +62,7 @@ class Circuit:
         to the value, averaged over all orders in which the parts can be switched on. They sum to
         the value with all parts less that with none."""
         n = len(self.parts)
-        weights = torch.tensor([1 / (n * math.comb(n - 1, size)) for size in range(n)]).double()
+        weights = _row(1 / (n * math.comb(n - 1, size)) for size in range(n))
         return torch.stack(
             [
                 (weights[self._sizes.select(i, 0)] * self._table.diff(dim=i).squeeze(i)).sum()
@@ -82,13 +82,13 @@ class Circuit:
         two parts add together than each of them without the other, averaged in the same way. Above
         0, they need each other; below 0, each stands in for the other. 0 on the diagonal."""
         n = len(self.parts)
+        weights = _row(1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1))
         found = torch.zeros(n, n, dtype=torch.float64)
         for i in range(n):
             for j in range(i):
                 both = self._table.diff(dim=i).diff(dim=j).squeeze((i, j))
                 sizes = self._sizes.select(i, 0).select(j, 0)
-                weights = [1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1)]
-                found[i, j] = found[j, i] = (torch.tensor(weights).double()[sizes] * both).sum()
+                found[i, j] = found[j, i] = (weights[sizes] * both).sum()
         return found
 
     @property
@@ -105,6 +105,10 @@ class Circuit:
         return subsets.sum(-1).reshape((2,) * n).permute(*reversed(range(n)))
 
 
+def _row(values: Iterable[float]) -> Float[Tensor, " value"]:
+    return torch.tensor([*values], dtype=torch.float64)
+
+
 def part_name(part: Part) -> str:
     """Such as L1H3, L1 MLP."""
     return f"L{part[0]}H{part[1]}" if isinstance(part, tuple) else f"L{part[4:]} MLP"
@@ -112,12 +116,10 @@ def part_name(part: Part) -> str:
 
 def parts_of(model: GPT) -> list[Part]:
     """All heads and MLPs, layer by layer."""
-    n_layers, n_heads = model.config.n_layers, model.config.n_heads
-    return [
-        part
-        for layer in range(n_layers)
-        for part in (*((layer, head) for head in range(n_heads)), f"mlp {layer}")
-    ]
+    found: list[Part] = []
+    for layer in range(model.config.n_layers):
+        found += [*((layer, head) for head in range(model.config.n_heads)), f"mlp {layer}"]
+    return found
 
 
 @torch.no_grad()

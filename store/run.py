@@ -34,9 +34,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 import filelock
 
@@ -52,10 +53,12 @@ from common.files import (
     replace_folder,
     replace_text,
 )
-from common.settings import Values, flat
+from common.settings import Values, build, flat
 from data.files import is_run
 from store.checkpoint import Checkpoints
 from store.settings import read_settings, settings_yaml
+
+Config = TypeVar("Config")
 
 RUNS, LATEST = Path("runs"), "latest"
 MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
@@ -204,6 +207,17 @@ class Run:
     def newest_settings_file(self) -> Path:
         """Of the last resume that changed any, or of the start."""
         return self.resumed_file if self.resumed_file.exists() else self.config_file
+
+    def config(self, kind: type[Config]) -> Config:
+        """The stored settings that `kind` has; no others are read. Raises UserError if they are
+        missing or damaged."""
+        file = self.newest_settings_file  # a text may have been moved since the start
+        stored = read_settings(file)
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        try:
+            return build(kind, {name: stored[name] for name in names if name in stored})
+        except UserError as error:
+            raise UserError(f"{file}: {error}{self.made_by}") from error
 
     @property
     def made_by(self) -> str:

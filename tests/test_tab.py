@@ -15,7 +15,8 @@ from werkzeug.test import Client
 
 from data.corpora import open_corpus
 from data.tokens import prepare
-from inference.opening import corpus_of, open_run
+from inference.corpus import corpus_of
+from inference.opening import open_run
 from model import record_attention
 from observe.heads import HeadNames, documents_of, spell
 from tensorboard_attention import encode

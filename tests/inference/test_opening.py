@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from common.errors import UserError
 from data.tales import TalesConfig
-from inference.opening import corpus_of, open_run
+from inference.corpus import corpus_of
+from inference.opening import open_run
 from tests.conftest import files, last_checkpoint
 
 

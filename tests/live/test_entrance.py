@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from data.corpora import open_corpus
 from data.corpus import text_of
-from inference.opening import corpus_of, open_run
+from inference.corpus import corpus_of
+from inference.opening import open_run
 from tests.conftest import TINY, command, seal, succeed
 from tests.live.pages import data_in, rounded, weights_in
 

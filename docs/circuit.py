@@ -1,0 +1,90 @@
+"""Ask runs on tales which parts know whose name comes next: the figures of docs/circuit.md.
+
+python docs/circuit.py RUN [RUN ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from data.roles import AGAIN, ROLES, TaleRoles, tale_roles  # noqa: E402
+from inference.opening import OpenRun, open_run  # noqa: E402
+from launch.mistakes import one_line_errors  # noqa: E402
+from model import Circuit, circuit  # noqa: E402
+from model.circuit import part_name  # noqa: E402
+
+N_TALES, N_NAMES = 64, 128
+ENOUGH = 0.9  # of the probability with all parts
+
+
+def main(path: str) -> None:
+    opened = open_run(path, "last")
+    corpus, _ = opened.text()
+    tales = tale_roles(corpus, opened.tokenizer, N_TALES, opened.config.model.context_length)
+    if tales is None:
+        sys.exit(f"{path}: was not trained on tales")
+    print(path)
+    found = names_circuit(opened, tales)
+    print_circuit(found)
+    print_unknown(opened, tales)
+
+
+def names_circuit(opened: OpenRun, tales: TaleRoles) -> Circuit:
+    """The circuit of the probability of a name that occurs again, where it begins; the mean of
+    `N_NAMES` such places."""
+    model, means, values = opened.model, opened.means(), []
+    places = np.argwhere(tales.roles == AGAIN)
+    for tale, place in places[np.linspace(0, len(places) - 1, N_NAMES).astype(int)]:
+        tokens = torch.from_numpy(tales.inputs[tale, : place + 1])
+        found = circuit(model, tokens, means, int(tales.targets[tale, place]))
+        values.append(found.values)
+    return Circuit(found.parts, torch.stack(values).mean(0), found.target)
+
+
+def print_circuit(found: Circuit) -> None:
+    whole = found.values[-1].item()
+    best = found.best()
+    enough = next(size for size, (_, value) in enumerate(best) if value >= ENOUGH * whole)
+    print(f"  with all parts {whole:.3f}, with none {found.values[0]:.3f}")
+    for on, value in best[1 : enough + 1]:
+        print(f"  {len(on)} parts: {value:.3f}  {', '.join(map(part_name, on))}")
+    shapley, alone = found.shapley(), found.alone()
+    for i in shapley.argsort(descending=True).tolist():
+        print(f"  {found.names[i]:7} Shapley {shapley[i]:6.3f}   left out alone {alone[i]:6.3f}")
+    pairs = found.interactions().triu()
+    for text, order in (
+        ("stand in", pairs.flatten().argsort()),
+        ("need", (-pairs).flatten().argsort()),
+    ):
+        for at in order[:3].tolist():
+            i, j = divmod(at, len(pairs))
+            print(f"  {text}: {found.names[i]} and {found.names[j]} {pairs[i, j]:.3f}")
+
+
+@torch.no_grad()
+def print_unknown(opened: OpenRun, tales: TaleRoles) -> None:
+    """By role, the loss of a token above its floor, in bits."""
+    targets = torch.from_numpy(tales.targets)
+    logits = opened.model(torch.from_numpy(tales.inputs))
+    losses = F.cross_entropy(logits.mT, targets, reduction="none", ignore_index=-1).numpy()
+    avoidable = losses / np.log(2) - tales.floor
+    scored = tales.targets >= 0
+    print(f"  avoidable, of all {avoidable[scored].mean():.4f} bits per token, of it")
+    for role, name in enumerate(ROLES):
+        of_role = avoidable[tales.roles == role]
+        part = of_role.sum() / scored.sum()
+        print(f"    {name:24} {part:.4f}; {of_role.mean():.4f} of each of {len(of_role):,}")
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        for run in sys.argv[1:]:
+            main(run)

@@ -1,0 +1,58 @@
+"""look.py circuit=true: the tables of a circuit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import inference.answer
+from inference.opening import open_run
+from model import circuit
+from model.circuit import part_name
+from tests.conftest import command, succeed
+
+TEXT = "Once there was a hen"
+
+
+def test_the_tables_are_the_circuit(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_run(tiny_run, "last")
+    tokens, means = opened.tokens(TEXT), opened.means(tiny_run.parent.parent / ".cache")
+    given = ["look", f"run={tiny_run}", f"text={TEXT}", "circuit=true"]
+    found = circuit(opened.model, tokens, means)
+    rows = [line.strip("│ ").split() for line in succeed(*given, cwd=tmp_path).splitlines()]
+    for on, value in found.best():
+        names = ", ".join(map(part_name, on)).split() or ["none"]
+        assert [str(len(on)), "│", *names, "│", f"{value:.1%}"] in rows
+    for name, value, alone in zip(found.names, found.shapley(), found.alone(), strict=True):
+        assert [*name.split(), "│", f"{value:+.1%}", "│", f"{alone:+.1%}"] in rows
+    assert ["sum", "│", f"{found.values[-1] - found.values[0]:+.1%}"] in rows
+
+    other = circuit(opened.model, tokens, means, opened.tokenizer.encode("a")[0])
+    assert f"Next 'a': {other.values[-1]:.1%}" in succeed(*given, "target=a", cwd=tmp_path)
+    monkeypatch.setattr(inference.answer, "MAX_PARTS", 2)
+    done = command(*given, cwd=tmp_path)
+    assert "with all 2 parts" in done.stdout and "the 2 that matter most" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["target=a hen"], "target: 'a hen' is "),
+        (["text="], "text: is empty"),
+        ([f"text={'hen ' * 100}"], "text: has "),
+        (["html=page.html"], "circuit: is printed for a text at one step"),
+        (["circuit=false", "target=a"], "target: is the next token of a circuit"),
+    ],
+)
+def test_what_has_no_circuit_is_refused(
+    tiny_run: Path, tmp_path: Path, given: list[str], said: str
+) -> None:
+    settings = [f"run={tiny_run}", "circuit=true", *given]
+    if not any(each.startswith("text=") for each in given):
+        settings.append(f"text={TEXT}")
+    done = command("look", *settings, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {said}"), done.stderr
+    assert done.stderr.count("\n") == 1
