@@ -15,6 +15,7 @@ import torch.nn.functional as F
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from data.batches import UNSCORED  # noqa: E402
 from data.roles import AGAIN, ROLES, TaleRoles, tale_roles  # noqa: E402
 from inference.opening import OpenRun, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
@@ -74,7 +75,7 @@ def print_unknown(opened: OpenRun, tales: TaleRoles) -> None:
     """By role, the loss of a token above its floor, in bits."""
     targets = torch.from_numpy(tales.targets)
     logits = opened.model(torch.from_numpy(tales.inputs))
-    losses = F.cross_entropy(logits.mT, targets, reduction="none", ignore_index=-1).numpy()
+    losses = F.cross_entropy(logits.mT, targets, reduction="none", ignore_index=UNSCORED).numpy()
     avoidable = losses / np.log(2) - tales.floor
     scored = tales.targets >= 0
     print(f"  avoidable, of all {avoidable[scored].mean():.4f} bits per token, of it")
