@@ -90,9 +90,7 @@ def main() -> None:
     theirs = [float(value) for _, value in lines]
     ours = [found.values[subset].item() for subset in subsets]
     difference = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-    print(
-        f"{N_SUBSETS} subsets of {len(found.parts)} parts: the largest difference is {difference:.1e}"
-    )
+    print(f"{N_SUBSETS} of {len(found.values)} subsets: the largest difference is {difference:.1e}")
 
 
 if __name__ == "__main__":
