@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from common.errors import UserError, print, printable  # noqa: E402
+from common.errors import UserError, printable  # noqa: E402
 from data.tokenizer import Tokenizer  # noqa: E402
 from inference.opening import RunConfig, read_config  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402

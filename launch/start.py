@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from common.device import check_compiler
-from common.errors import UserError, print, printable
+from common.errors import UserError, printable
 from common.files import naming
 from data.corpora import load_dataset
 from data.corpus import Corpus
@@ -21,7 +21,7 @@ from inference.writer import Writer
 from launch.quoting import overridden
 from launch.schema import TrainConfig
 from launch.settings import Settings, is_in_sweep, open_settings
-from live.page import is_possible
+from live.page import can_have_page
 from model import GPT
 from observe.build import build_observers
 from observe.context import RunContext
@@ -73,7 +73,7 @@ class Started(NamedTuple):
             dataset=self.dataset,
             write_sample=lambda: writer.write(self.config.observe.samples),
             first_step=self.state.step,
-            has_page=is_possible(self.model, self.dataset.tokenizer),
+            has_page=can_have_page(self.model, self.dataset.tokenizer),
             is_in_sweep=is_in_sweep(),
         )
         return build_observers(self.config.observe, context)

@@ -40,7 +40,7 @@ from pathlib import Path
 
 import filelock
 
-from common.errors import UserError, as_argument, check_path, print
+from common.errors import UserError, as_argument, check_path, printable
 from common.files import (
     check_creatable,
     clean,
@@ -390,7 +390,7 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
             lacks = "is newer, but one of several"
         else:
             lacks = "has not been evaluated yet"
-        print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)
+        print(printable(f"note: {newest.path} {lacks}; using {latest.path}"), file=sys.stderr)
     return latest.path
 
 

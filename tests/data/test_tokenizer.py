@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from common.files import write_sums
-from data.patterns import BPE, BYTE, CL100K, GPT2, O200K
+from data.pieces import BPE, BYTE, CL100K, GPT2, O200K
 from data.tokenizer import (
     PRETRAINED,
+    Limits,
     StreamDecoder,
     Tokenizer,
     TokenizerConfig,
@@ -131,7 +132,7 @@ def odd(**more: Any) -> Tokenizer:
     ranks = {bytes([byte]): 3 + 2 * byte for byte in range(256)}
     special = {"<end>": 0, "<start>": 600}
     encoding = tiktoken.Encoding("odd", pat_str=GPT2, mergeable_ranks=ranks, special_tokens=special)
-    return Tokenizer(encoding, **more)
+    return Tokenizer(encoding, Limits(**more))
 
 
 def test_sizes_and_limits_are_stored(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from common.errors import UserError
-from data.patterns import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
-from data.tokenizer import ImportedTokenizer, StreamDecoder, Tokenizer
+from data.pieces import BYTE, GPT2, LLAMA3, PATTERNS, SMOLLM
+from data.tokenizer import ImportedTokenizer, Limits, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import spell
 from exchange.spellings import SPELLINGS, oniguruma
@@ -36,7 +36,7 @@ NAMES = ["<tool>", "</tool>", "[K]"]
 
 
 def made(fast: Any, **more: Any) -> ImportedTokenizer:
-    return import_tokenizer(fast.to_str(), **more)
+    return import_tokenizer(fast.to_str(), Limits(**more))
 
 
 @pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=str)

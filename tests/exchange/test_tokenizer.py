@@ -10,7 +10,7 @@ import pytest
 import transformers
 from tokenizers import AddedToken
 
-from data.patterns import QWEN2
+from data.pieces import QWEN2
 from exchange.spellings import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
