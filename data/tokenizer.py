@@ -98,7 +98,7 @@ class Limits:
     document_end: str | None = None
 
 
-LIMITS = [field.name for field in fields(Limits)]
+LIMITS, NO_LIMITS = [field.name for field in fields(Limits)], Limits()
 
 
 class Tokenizer(Limits):
@@ -114,7 +114,7 @@ class Tokenizer(Limits):
     file = "tokenizer.tiktoken"  # has the tokens, beside tokenizer.json
     cuts_at_spaces = True
 
-    def __init__(self, encoding: tiktoken.Encoding, limits: Limits = Limits()) -> None:  # noqa: B008
+    def __init__(self, encoding: tiktoken.Encoding, limits: Limits = NO_LIMITS) -> None:
         self.encoding = encoding
         tokens = {rank: token for token, rank in encoding._mergeable_ranks.items()}
         self._set(encoding.name, tokens, encoding._special_tokens, limits)
@@ -335,12 +335,10 @@ class ImportedTokenizer(Tokenizer):
     file = "hugging_face.json"
 
     def __init__(
-        self,
-        content: str,
-        limits: Limits = Limits(),
-        merging: Merging = Merging(),  # noqa: B008
+        self, content: str, limits: Limits = NO_LIMITS, merging: Merging | None = None
     ) -> None:
-        self.library, self.merging, self._content = open_library(content), merging, content
+        self.library, self._content = open_library(content), content
+        self.merging = merging or Merging()
         self.json: dict[str, Any] = json.loads(self.library.to_str())  # with all defaults
         bytes_of = bytes_of_tokens(self.library, self.json)
         model, letters = self.json["model"], {*map(chr, LETTERS.values())}

@@ -7,12 +7,12 @@ from typing import Any
 
 from data.imported import steps_of, unspell
 from data.pieces import BYTE, GPT2, SMOLLM
-from data.tokenizer import ImportedTokenizer, Limits, Merging
+from data.tokenizer import NO_LIMITS, ImportedTokenizer, Limits, Merging
 from exchange.merges import merges_of, spell
 from exchange.spellings import BY_SPELLING
 
 
-def import_tokenizer(content: str, limits: Limits = Limits()) -> ImportedTokenizer:  # noqa: B008
+def import_tokenizer(content: str, limits: Limits = NO_LIMITS) -> ImportedTokenizer:
     """The tokenizer in the content of a `tokenizer.json`. Raises as `ImportedTokenizer` does."""
     found = ImportedTokenizer(content, limits)
     found.merging = merging_of(found)

@@ -21,7 +21,7 @@ from tests.data.strings import strings
 LONG = 1 << 20
 BYTES = {bytes([byte]): byte for byte in range(256)}
 LETTERS = {spell(token): rank for token, rank in BYTES.items()}
-STRINGS = strings(3000)
+STRINGS = strings(1000)
 MARKUP = ("<|endoftext|>", "<s>", "<think>")
 
 
