@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +94,11 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
         if settings.resumed and _is_finished(settings.resumed, config, state):
             return _finished_result(settings.resumed, state, ranks)
-        corpus, dataset = ranks.main_first(lambda: _load_data(settings, ranks.print_main))
+        data = partial(load_dataset, trusted=settings.trusts_data, say=ranks.print_main)
+        length = config.model.context_length
+        corpus, dataset = ranks.main_first(
+            lambda: data(config.data, settings.tokenizer, config.cache_dir, length)
+        )
         model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
         precision = training_precision(
             config.trainer.precision, model, state, config.cache_dir, ranks
@@ -183,18 +188,6 @@ def _finished_result(run: Run, state: TrainState, ranks: Ranks) -> float:
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )
     return run.val_bpb
-
-
-def _load_data(settings: Settings, say: Callable[[str], None]) -> tuple[Corpus, Dataset]:
-    config = settings.config
-    return load_dataset(
-        config.data,
-        settings.tokenizer,
-        config.cache_dir,
-        config.model.context_length,
-        trusted=settings.trusts_data,
-        say=say,
-    )
 
 
 def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> GPT:
