@@ -46,6 +46,11 @@ def refusal(error: OSError) -> str:
     return f"{file}: cannot be read or written ({error.strerror or error}); {advice(error)}"
 
 
+def reason(error: BaseException) -> str:
+    """What a library says, in one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def advice(error: OSError) -> str:
     """What to do about what a file system refuses."""
     known = (text for numbers, text in ADVICE.items() if error.errno in numbers)

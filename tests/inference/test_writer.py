@@ -134,11 +134,6 @@ def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "🧀" in pieces
 
 
-def test_invalid_utf8_does_not_affect_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = writer_of(b"a\xffb\xf0\x9f", None, monkeypatch)
-    assert writer.write(settings("")) == "a\ufffdb\ufffd"
-
-
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
