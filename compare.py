@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import UserError, print, printable
+from common.errors import UserError, printable
 from common.settings import Values, build
 from launch.cli import run_script
 from store.comparison import (
@@ -65,7 +65,7 @@ def main(values: Values) -> None:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)
     for note in notes(rows):
-        print(f"note: {note}", file=sys.stderr)
+        print(printable(f"note: {note}"), file=sys.stderr)
     if config.by is not None and config.by not in known:
         raise UserError(
             f"by: {config.by} does not differ between these runs; "

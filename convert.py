@@ -19,7 +19,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import UserError, check_choice, check_path, print
+from common.errors import UserError, check_choice, check_path, printable
 from common.files import check_creatable, real_path
 from common.settings import Values, build
 from exchange.export import to_folder, to_gguf
@@ -49,7 +49,7 @@ def main(values: Values) -> None:
     config = build(ConvertConfig, values)
     source, target = check_paths(config)
     try:
-        print(convert(config, source, target))
+        print(printable(convert(config, source, target)))
     except FileExistsError:  # created meanwhile
         raise UserError(f"to: {target} exists; give another one, or move it") from None
     except FileNotFoundError as error:

@@ -25,7 +25,7 @@ from rich.progress import track
 from torch import Tensor
 
 from common.device import choose_device
-from common.errors import UserError, check_choice, check_folder, check_range, print
+from common.errors import UserError, check_choice, check_folder, check_range, printable
 from common.settings import Values, build
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
@@ -144,7 +144,7 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
 
 def print_note(text: str) -> None:
     """Print to standard error."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:

@@ -30,7 +30,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from common.device import choose_device
-from common.errors import UserError, check_choice, check_folder, print, printable
+from common.errors import UserError, check_choice, check_folder, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.corpus import Corpus
@@ -218,7 +218,7 @@ def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple
     try:
         return opened.text(cache_dir)
     except UserError as error:
-        print(f"note: the page begins with a tale: {error}", file=sys.stderr)
+        print(printable(f"note: the page begins with a tale: {error}"), file=sys.stderr)
         return None, None
 
 

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from common.device import DTYPES, choose_device
-from common.errors import UserError, check_choice, check_range, print, printable, visible
+from common.errors import UserError, check_choice, check_range, printable
 from common.settings import Values, build
 from data.decoding import NotText, decoded
 from data.tokenizer import StreamDecoder
@@ -132,12 +132,12 @@ def show_attention(writer: Writer, config: SampleConfig, console: Console) -> No
             weights = maps[layer][0, head, -1].tolist()  # of the tokens that fit the context
             unseen, text, decoder = len(ids) - len(weights), Text(), StreamDecoder(tokenizer)
             for token, weight in zip(ids, [0.0] * unseen + weights, strict=True):
-                text.append(visible(decoder.feed(token)), colour(weight))
+                text.append(printable(decoder.feed(token)), colour(weight))
             ids.append(int(step[0]))
             row.feed(ids[-1])
             if row.ended:
                 break
-            text.append(visible(decoder.feed(ids[-1])), "bold")
+            text.append(printable(decoder.feed(ids[-1])), "bold")
             lines = text.wrap(console, console.width)  # of which the last ones fit the terminal
             live.update(Text("\n").join(lines[2 - console.height :]), refresh=True)
         live.update(text)
@@ -151,7 +151,9 @@ def colour(weight: float) -> str:
 
 
 def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
-    """Print the first sample while it is generated, then the others of the same batch."""
+    """Print the first sample while it is generated, then the others of the same batch. A terminal
+    gets `printable` text, a file or pipe the exact text."""
+    shown = printable if sys.stdout.isatty() else str
     others: list[list[str]] = []
     beginning = "--- 1 ---\n" + config.prompt if config.num_samples > 1 else config.prompt
     is_empty = not config.prompt
@@ -160,14 +162,14 @@ def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
         if source:
             print(source, file=sys.stderr)
             source = ""
-        print(beginning + first, end="", flush=True)
+        print(shown(beginning + first), end="", flush=True)
         beginning = ""
         others.append(rest)
     print()
     if is_empty and config.num_samples == 1:
         print("note: the sample is empty: the model ended the document at once", file=sys.stderr)
     for number, pieces in enumerate(zip(*others, strict=True), start=2):
-        print(f"--- {number} ---\n{config.prompt}{''.join(pieces)}")
+        print(shown(f"--- {number} ---\n{config.prompt}{''.join(pieces)}"))
 
 
 def interact(writer: Writer, config: SampleConfig) -> None:

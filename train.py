@@ -13,7 +13,6 @@ import math
 import sys
 
 from common.device import choose_device, keep_freed_memory
-from common.errors import print
 from common.settings import Values
 from launch.cli import run_script
 from launch.schema import TrainConfig

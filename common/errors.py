@@ -6,21 +6,19 @@ Any other exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-import builtins
 import errno
 import math
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO
 
 # Characters that control a terminal or reorder the text on it: control characters other than line
-# feeds and tabs, and overrides of the writing direction.
-CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# feeds and tabs, and overrides of the writing direction. And what no encoding has: the bytes in
+# names of files that are not UTF-8.
+CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some disk space, or raise the limit",
@@ -48,6 +46,11 @@ def refusal(error: OSError) -> str:
     return f"{file}: cannot be read or written ({error.strerror or error}); {advice(error)}"
 
 
+def reason(error: BaseException) -> str:
+    """What a library says, in one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def advice(error: OSError) -> str:
     """What to do about what a file system refuses."""
     known = (text for numbers, text in ADVICE.items() if error.errno in numbers)
@@ -62,38 +65,14 @@ def as_argument(path: Path | str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, which names of files can contain."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode()
-        for letter in text
-    )
+    """The text with `CONTROLS` escaped: for what a model has written, and for names, of which
+    somebody else's run can have any."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def installing(extra: str) -> str:
     """The command that installs what an extra of the project needs, as in the README."""
     return f'pip install -c constraints.txt -e ".[{extra}]"'
-
-
-def visible(text: str) -> str:
-    """The text with `CONTROLS` escaped."""
-    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def print(
-    *values: object,
-    sep: str = " ",
-    end: str = "\n",
-    file: IO[str] | None = None,
-    flush: bool = False,
-) -> None:
-    """As Python's own, but a terminal gets the `visible` text: a model or a stranger's run can
-    contain anything. Files and pipes get the exact text."""
-    file = file or sys.stdout
-    text = sep.join(map(str, values)) + end
-    # Rich puts a stream of its own in the place of the terminal while it shows a bar.
-    if file and getattr(file, "rich_proxied_file", file).isatty():
-        text = visible(text)
-    builtins.print(text, end="", file=file, flush=flush)
 
 
 def pluralize(number: int, noun: str) -> str:

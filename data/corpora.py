@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.errors import UserError, printable
+from common.errors import UserError
 from data.corpus import SPLITS, Corpus, CorpusConfig
 from data.dataset import DatasetConfig, Streamed
 from data.encoding import Dataset
@@ -70,7 +70,7 @@ def load_dataset(
     """
     corpus = open_corpus(config, trusted)
     if corpus.description:
-        say(printable(corpus.description))
+        say(corpus.description)
     dataset = prepare(corpus, tokenizer, cache_dir, context_length, splits, say)
     if dataset.report:
         say(dataset.report)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from common.errors import UserError, check_range, installing, printable
+from common.errors import UserError, check_range, installing, printable, reason
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.files import BACKUP, find_files, is_local, local_path
@@ -137,7 +136,7 @@ class Streamed(Corpus):
                 raise
             except Exception as error:  # each format and file system has its own
                 raise UserError(
-                    f"data.path: {printable(name)} cannot be read ({_reason(error)}); repair it, "
+                    f"data.path: {printable(name)} cannot be read ({reason(error)}); repair it, "
                     "or choose other files"
                 ) from error
 
@@ -243,7 +242,7 @@ def _opening(config: DatasetConfig) -> Iterator[None]:
         is_subset = isinstance(error, ValueError) and "onfig" in str(error)
         raise UserError(
             f"data.{'subset' if is_subset else 'path'}: {config.path} cannot be opened "
-            f"({_reason(error)}); give a name on the Hugging Face hub, a folder, a file or a glob"
+            f"({reason(error)}); give a name on the Hugging Face hub, a folder, a file or a glob"
             + (", and one of its subsets" if is_subset else "")
         ) from error
 
@@ -265,8 +264,3 @@ def _suffix(name: str) -> str:
         name = name.partition("::")[0].partition("?")[0]
     path = PurePosixPath(name.lower())
     return PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
-
-
-def _reason(error: BaseException) -> str:
-    """What a library says, in one line."""
-    return printable(re.sub(r"\s+", " ", str(error))[:200]) or type(error).__name__

@@ -38,7 +38,7 @@ from common.errors import pluralize
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
 from data.cache import publish
 from data.corpus import SPLITS, Corpus, Document
-from data.patterns import PIECE, cut
+from data.pieces import PIECE, cut
 from data.tokenizer import Tokenizer
 
 Advance = Callable[[int, int], object]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common.errors import UserError, pluralize, print, printable
+from common.errors import UserError, pluralize, printable
 from common.files import real_path
 
 # What editors leave beside a text.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from data.patterns import WORD_START
+from data.pieces import WORD_START
 from data.tales import STORY, Grammar, Slot, ends_sentence
 
 Left = tuple[str | Slot, Any]  # what is still to be written: the next part, and what is left then

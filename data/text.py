@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from rich.filesize import decimal
 
-from common.errors import UserError, check_range, pluralize, print, printable
+from common.errors import UserError, check_range, pluralize, printable
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import NotText, decoded
 from data.files import find_files, local_path, readable

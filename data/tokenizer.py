@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from jaxtyping import Int64, UInt32
 from common.errors import UserError, check_choice, check_range
 from common.files import find_damage, read_json, read_text, write_sums
 from data.imported import LETTERS, bytes_of_tokens, open_library
-from data.patterns import BPE, BYTE, PATTERNS, cut
+from data.pieces import BPE, BYTE, PATTERNS, cut
 
 METADATA = "tokenizer.json"
 MAX_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
@@ -75,12 +75,12 @@ class BytePairs(NamedTuple):
     is_normalized: bool = False
 
 
-class Tokenizer:
-    """Text to token ids and back, by tiktoken.
+@dataclass(eq=False)
+class Limits:
+    """How many tokens a model has, and what begins and ends its documents.
 
-    special_tokens: the ids of tokens that no text is encoded to, by their names.
-    tokens: the bytes of all other tokens.
-    vocab_size: more than the largest id, if a model has more tokens than its tokenizer.
+    vocab_size: more than the largest id, which some ids below it can be without; 0: not more than
+        the tokenizer needs.
     bos_id: the id that begins a document; None if no id does. adds_bos: whether it is put before
         every text, or only used to begin one without a prompt.
     eos_ids: the ids that end a document; the first one ends those of a plain text.
@@ -88,46 +88,51 @@ class Tokenizer:
         `data.tokens.start_ids`); empty if that is not known.
     document_end: the text that ends every document in what a model was trained on; None if no text
         does. Then ids can.
+    """
+
+    vocab_size: int = 0
+    bos_id: int | None = None
+    adds_bos: bool = True
+    eos_ids: tuple[int, ...] = ()
+    start_ids: tuple[int, ...] = ()
+    document_end: str | None = None
+
+
+LIMITS, NO_LIMITS = [field.name for field in fields(Limits)], Limits()
+
+
+class Tokenizer(Limits):
+    """Text to token ids and back, by tiktoken.
+
+    special_tokens: the ids of tokens that no text is encoded to, by their names.
+    tokens: the bytes of all other tokens.
     cuts_at_spaces: the tokens of any text are those of its words, each with the space before it.
 
-    Raises ValueError if one of these does not fit the encoding.
+    Raises ValueError if the limits do not fit the encoding.
     """
 
     file = "tokenizer.tiktoken"  # has the tokens, beside tokenizer.json
     cuts_at_spaces = True
 
-    def __init__(self, encoding: tiktoken.Encoding, **sizes: Any) -> None:
-        """sizes: those of `_set`."""
+    def __init__(self, encoding: tiktoken.Encoding, limits: Limits = NO_LIMITS) -> None:
         self.encoding = encoding
         tokens = {rank: token for token, rank in encoding._mergeable_ranks.items()}
-        self._set(encoding.name, tokens, encoding._special_tokens, **sizes)
+        self._set(encoding.name, tokens, encoding._special_tokens, limits)
 
     def _set(
-        self,
-        name: str,
-        tokens: dict[int, bytes],
-        special_tokens: dict[str, int],
-        *,
-        vocab_size: int | None = None,
-        bos_id: int | None = None,
-        adds_bos: bool = True,
-        eos_ids: tuple[int, ...] = (),
-        start_ids: tuple[int, ...] = (),
-        document_end: str | None = None,
+        self, name: str, tokens: dict[int, bytes], special_tokens: dict[str, int], limits: Limits
     ) -> None:
         known = {*tokens, *special_tokens.values()}
         least = max(known) + 1
-        check_range("vocab_size", vocab_size or least, least, MAX_TOKENS)
-        if not known.issuperset({bos_id, *eos_ids, *start_ids} - {None}):
+        Limits.__init__(self, **vars(limits))
+        self.vocab_size = limits.vocab_size or least
+        check_range("vocab_size", self.vocab_size, least, MAX_TOKENS)
+        if not known.issuperset({self.bos_id, *self.eos_ids, *self.start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
-        if document_end is not None:
-            check_range("document_end", len(document_end), 1, MAX_END)
+        if self.document_end is not None:
+            check_range("document_end", len(self.document_end), 1, MAX_END)
         self.name, self.tokens, self.special_tokens = name, tokens, special_tokens
-        self.bos_id, self.adds_bos, self.eos_ids = bos_id, adds_bos, eos_ids
-        self.start_ids, self.document_end = start_ids, document_end
-        self._bytes = [b""] * (vocab_size or least)
-        for token, value in tokens.items():
-            self._bytes[token] = value
+        self._bytes = [tokens.get(token, b"") for token in range(self.vocab_size)]
 
     def with_special_ids(
         self, bos_id: int | None, adds_bos: bool, eos_ids: tuple[int, ...]
@@ -168,13 +173,8 @@ class Tokenizer:
         has_end = END in self.special_tokens
         encoding = self.encoding if has_end else self._with_special(END, self.vocab_size)
         end = encoding._special_tokens[END]
-        return Tokenizer(
-            encoding,
-            vocab_size=max(self.vocab_size, end + 1),
-            bos_id=end if self.bos_id is None else self.bos_id,
-            adds_bos=self.adds_bos,
-            eos_ids=(end,),
-        )
+        size, start = max(self.vocab_size, end + 1), end if self.bos_id is None else self.bos_id
+        return Tokenizer(encoding, Limits(size, start, self.adds_bos, eos_ids=(end,)))
 
     def _with_special(self, name: str, token: int) -> tiktoken.Encoding:
         """The encoding with another special token."""
@@ -190,11 +190,6 @@ class Tokenizer:
         """The ids between two documents: the one that ends a document, or if there is none, those
         of an empty line."""
         return [*self.eos_ids[:1]] or self.encode("\n\n")
-
-    @property
-    def vocab_size(self) -> int:
-        """More than the largest id; some ids below it may be unused or special."""
-        return len(self._bytes)
 
     @cached_property
     def token_bytes(self) -> Int64[np.ndarray, " vocabulary"]:
@@ -254,16 +249,8 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and `file` into `folder`."""
-        metadata = {
-            "name": self.name,
-            **self.metadata(),
-            "vocab_size": self.vocab_size,
-            "bos_id": self.bos_id,
-            "adds_bos": self.adds_bos,
-            "eos_ids": self.eos_ids,
-            "start_ids": self.start_ids,
-            "document_end": self.document_end,
-        }
+        limits = {name: getattr(self, name) for name in LIMITS}
+        metadata = {"name": self.name, **self.metadata(), **limits}
         (folder / self.file).write_text(self.content(), encoding="utf-8", newline="\n")
         (folder / METADATA).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
         write_sums(folder, (METADATA, self.file))
@@ -279,19 +266,11 @@ class Tokenizer:
             if damage := find_damage(folder, (METADATA, kind.file)):
                 raise ValueError(damage)
             content = read_text(folder / kind.file, MAX_BYTES)
-            document_end = metadata["document_end"]
-            if not isinstance(document_end, str | None):
-                raise TypeError(f"document_end: {document_end!r:.80} is not a string")
-            return kind._read(
-                metadata,
-                content,
-                vocab_size=metadata["vocab_size"],
-                bos_id=metadata["bos_id"],
-                adds_bos=bool(metadata["adds_bos"]),
-                eos_ids=tuple(metadata["eos_ids"]),
-                start_ids=tuple(metadata["start_ids"]),
-                document_end=document_end,
-            )
+            limits = Limits(**{name: metadata[name] for name in LIMITS})
+            limits.eos_ids, limits.start_ids = tuple(limits.eos_ids), tuple(limits.start_ids)
+            if not isinstance(limits.document_end, str | None):
+                raise TypeError(f"document_end: {limits.document_end!r:.80} is not a string")
+            return kind._read(metadata, content, limits)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{folder}: its tokenizer cannot be read ({error}); restore its files, or choose "
@@ -299,7 +278,7 @@ class Tokenizer:
             ) from error
 
     @classmethod
-    def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+    def _read(cls, metadata: Mapping[str, Any], content: str, limits: Limits) -> Tokenizer:
         """The opposite of `metadata` and `content`. Raises ValueError, KeyError or TypeError for
         damaged content, on which tiktoken panics, and for a pattern that is not in use: matching an
         arbitrary one can take for ever."""
@@ -318,7 +297,7 @@ class Tokenizer:
                 mergeable_ranks=ranks,
                 special_tokens=special,
             ),
-            **sizes,
+            limits,
         )
 
 
@@ -355,8 +334,11 @@ class ImportedTokenizer(Tokenizer):
 
     file = "hugging_face.json"
 
-    def __init__(self, content: str, merging: Merging = Merging(), **sizes: Any) -> None:  # noqa: B008
-        self.library, self.merging, self._content = open_library(content), merging, content
+    def __init__(
+        self, content: str, limits: Limits = NO_LIMITS, merging: Merging | None = None
+    ) -> None:
+        self.library, self._content = open_library(content), content
+        self.merging = merging or Merging()
         self.json: dict[str, Any] = json.loads(self.library.to_str())  # with all defaults
         bytes_of = bytes_of_tokens(self.library, self.json)
         model, letters = self.json["model"], {*map(chr, LETTERS.values())}
@@ -379,7 +361,7 @@ class ImportedTokenizer(Tokenizer):
             for name, token in self.library.get_vocab().items()
             if name not in special
         }
-        self._set(IMPORTED, tokens, special, **sizes)
+        self._set(IMPORTED, tokens, special, limits)
 
     @property
     def cuts_at_spaces(self) -> bool:  # type: ignore[override]
@@ -413,11 +395,11 @@ class ImportedTokenizer(Tokenizer):
         return self._content
 
     @classmethod
-    def _read(cls, metadata: Mapping[str, Any], content: str, **sizes: Any) -> Tokenizer:
+    def _read(cls, metadata: Mapping[str, Any], content: str, limits: Limits) -> Tokenizer:
         pattern, problem = metadata["pattern"], metadata["problem"]
         pattern = None if pattern is None else known_pattern(pattern)
         problem = None if problem is None else str(problem)
-        return cls(content, Merging(pattern, bool(metadata["is_normalized"]), problem), **sizes)
+        return cls(content, limits, Merging(pattern, bool(metadata["is_normalized"]), problem))
 
 
 class StreamDecoder:

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from common.errors import UserError, pluralize, print
+from common.errors import UserError, pluralize
 from common.files import clean, remove
 from data.cache import publish
 from data.corpus import SPLITS, Corpus
 from data.encoding import Dataset, read_tokens, separator, write_tokens
-from data.patterns import BPE, cut
+from data.pieces import BPE, cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 
 Say = Callable[[str], object]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from data.patterns import BPE, BYTE, CL100K, GPT2, LLAMA3, O200K, QWEN2, SMOLLM
+from data.pieces import BPE, BYTE, CL100K, GPT2, LLAMA3, O200K, QWEN2, SMOLLM
 from data.tokenizer import Tokenizer
 from exchange.merges import merges_of, spell
 

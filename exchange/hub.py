@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.errors import UserError, installing, print
+from common.errors import UserError, installing
 
 FILES = ("*.json", "*.safetensors")  # nothing that executes code when it is opened
 

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from data.imported import steps_of, unspell
-from data.patterns import BYTE, GPT2, SMOLLM
-from data.tokenizer import ImportedTokenizer, Merging
+from data.pieces import BYTE, GPT2, SMOLLM
+from data.tokenizer import NO_LIMITS, ImportedTokenizer, Limits, Merging
 from exchange.merges import merges_of, spell
 from exchange.spellings import BY_SPELLING
 
 
-def import_tokenizer(content: str, **sizes: Any) -> ImportedTokenizer:
-    """The tokenizer in the content of a `tokenizer.json`; sizes: those of `Tokenizer`. Raises as
-    `ImportedTokenizer` does."""
-    found = ImportedTokenizer(content, **sizes)
+def import_tokenizer(content: str, limits: Limits = NO_LIMITS) -> ImportedTokenizer:
+    """The tokenizer in the content of a `tokenizer.json`. Raises as `ImportedTokenizer` does."""
+    found = ImportedTokenizer(content, limits)
     found.merging = merging_of(found)
     return found
 

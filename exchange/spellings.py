@@ -5,7 +5,7 @@ Promises: a pattern cuts any text in the same way in all its spellings.
 
 from __future__ import annotations
 
-from data.patterns import GPT2, PATTERNS
+from data.pieces import GPT2, PATTERNS
 
 SPELLINGS = {
     GPT2: (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.files import read_json, read_text
 from data.imported import tokenizers_library
-from data.patterns import BYTE
-from data.tokenizer import MAX_BYTES, METADATA, BytePairs, ImportedTokenizer, Tokenizer
+from data.pieces import BYTE
+from data.tokenizer import MAX_BYTES, METADATA, BytePairs, ImportedTokenizer, Limits, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import merges_of, spell
 from exchange.spellings import oniguruma
@@ -145,7 +145,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{METADATA}: cannot be read ({error}); give another model") from error
-    found = import_tokenizer(content, vocab_size=vocab_size)
+    found = import_tokenizer(content, Limits(vocab_size))
     known = {n: token for n, token in found.library.get_vocab().items() if token != filler(found)}
     return found.with_special_ids(*special_ids(folder, first_token(found), known))
 

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from common.errors import reason
 from exchange.families import BUFFERS, PREFIXES, Part, family, parts
 from model import GPT, ModelConfig
 from store.weights import read_tensor
@@ -30,8 +31,8 @@ def read_tensors(*files: Path) -> dict[str, Tensor]:
             with safe_open(path, "pt") as file:
                 names = [*file.keys()]
         except (OSError, SafetensorError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"{path.name:.80}: cannot be read ({reason}); restore it") from None
+            problem = f"{path.name:.80}: cannot be read ({reason(error)}); restore it"
+            raise ValueError(problem) from None
         for name in names:
             found[name] = read_tensor(path, name)
     return found

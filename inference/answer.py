@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from common.errors import UserError, print, printable
+from common.errors import UserError, printable
 from data.tokenizer import Tokenizer
 from inference.opening import OpenRun
 from model import Circuit, circuit

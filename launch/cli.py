@@ -25,7 +25,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from common.errors import UserError, print
+from common.errors import UserError
 from common.settings import Values
 from common.startup import GC_THRESHOLD
 from launch.mistakes import one_line_errors

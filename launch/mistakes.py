@@ -15,7 +15,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from common.errors import UserError, check_choice, print, printable, refusal
+from common.errors import UserError, check_choice, printable, refusal
 from common.settings import first_line, no_such_setting
 from launch.quoting import choices
 
@@ -34,7 +34,7 @@ def one_line_errors(script: str = "train", kind: type | None = None) -> Iterator
     try:
         yield
     except UserError as error:
-        fail(printable(str(error)))
+        fail(str(error))
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from common.device import check_compiler
-from common.errors import UserError, print, printable
+from common.errors import UserError, printable
 from common.files import naming
 from data.corpora import load_dataset
 from data.corpus import Corpus
@@ -21,7 +22,7 @@ from inference.writer import Writer
 from launch.quoting import overridden
 from launch.schema import TrainConfig
 from launch.settings import Settings, is_in_sweep, open_settings
-from live.page import is_possible
+from live.page import can_have_page
 from model import GPT
 from observe.build import build_observers
 from observe.context import RunContext
@@ -73,7 +74,7 @@ class Started(NamedTuple):
             dataset=self.dataset,
             write_sample=lambda: writer.write(self.config.observe.samples),
             first_step=self.state.step,
-            has_page=is_possible(self.model, self.dataset.tokenizer),
+            has_page=can_have_page(self.model, self.dataset.tokenizer),
             is_in_sweep=is_in_sweep(),
         )
         return build_observers(self.config.observe, context)
@@ -93,7 +94,11 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
         if settings.resumed and _is_finished(settings.resumed, config, state):
             return _finished_result(settings.resumed, state, ranks)
-        corpus, dataset = ranks.main_first(lambda: _load_data(settings, ranks.print_main))
+        data = partial(load_dataset, trusted=settings.trusts_data, say=ranks.print_main)
+        length = config.model.context_length
+        corpus, dataset = ranks.main_first(
+            lambda: data(config.data, settings.tokenizer, config.cache_dir, length)
+        )
         model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
         precision = training_precision(
             config.trainer.precision, model, state, config.cache_dir, ranks
@@ -183,18 +188,6 @@ def _finished_result(run: Run, state: TrainState, ranks: Ranks) -> float:
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )
     return run.val_bpb
-
-
-def _load_data(settings: Settings, say: Callable[[str], None]) -> tuple[Corpus, Dataset]:
-    config = settings.config
-    return load_dataset(
-        config.data,
-        settings.tokenizer,
-        config.cache_dir,
-        config.model.context_length,
-        trusted=settings.trusts_data,
-        say=say,
-    )
 
 
 def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> GPT:

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
-from common.errors import UserError, print, printable
+from common.errors import UserError, printable
 from common.signals import FirstSignal
 from launch.mistakes import one_line_errors
 from launch.quoting import if_sweep

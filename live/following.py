@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from data.patterns import PATTERNS
+from data.pieces import PATTERNS
 from live.page import code, style, with_tables, worker_code
 from live.tokenizer import javascript
 from tensorboard_attention.export import LOADER, as_json, document

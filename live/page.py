@@ -114,7 +114,7 @@ def check_model(config: ModelConfig) -> None:
         raise UserError(f"run: {error}; give a text to look at") from error
 
 
-def is_possible(model: GPT, tokenizer: Tokenizer) -> bool:
+def can_have_page(model: GPT, tokenizer: Tokenizer) -> bool:
     """Whether a page with this model can be written."""
     try:
         check_model(model.config)

@@ -67,7 +67,7 @@ def character_classes(pattern: str) -> dict[str, str]:
 
 
 def javascript(pattern: str) -> str:
-    r"""A pattern of data/patterns.py for JavaScript, in which classes such as \p{L} are always
+    r"""A pattern of data/pieces.py for JavaScript, in which classes such as \p{L} are always
     between brackets.
 
     Possessive quantifiers become greedy ones: in these patterns, what follows one never matches

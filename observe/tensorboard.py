@@ -22,7 +22,7 @@ from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from common.errors import UserError, visible
+from common.errors import UserError, printable
 from common.files import fsync, naming, remove
 from common.settings import flat
 from observe.context import RunContext
@@ -241,5 +241,5 @@ def preformatted(text: str) -> str:
     wrapper = textwrap.TextWrapper(
         WIDTH, expand_tabs=False, replace_whitespace=False, drop_whitespace=False
     )
-    lines = (part for line in text.splitlines() for part in wrapper.wrap(visible(line)) or [""])
+    lines = (part for line in text.splitlines() for part in wrapper.wrap(printable(line)) or [""])
     return "".join(f"    {line}\n" for line in lines)

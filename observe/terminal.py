@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from common.errors import print, printable, visible
+from common.errors import printable
 from data.encoding import Dataset
 from observe.context import RunContext
 from observe.roles import Measured
@@ -161,7 +161,7 @@ class Terminal(Callback):
 
 
 class RunConsole(Console):
-    """Prints text as `errors.print` does; on a terminal, Rich wraps its lines."""
+    """On a terminal, prints `printable` text, whose lines Rich wraps; else the exact text."""
 
     def show_cursor(self, show: bool = True) -> bool:
         """Never hide the cursor: a process that is killed could not show it again."""
@@ -169,7 +169,7 @@ class RunConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         if self.is_terminal or not all(isinstance(each, str) for each in objects):
-            objects = tuple(visible(o) if isinstance(o, str) else o for o in objects)
+            objects = tuple(printable(o) if isinstance(o, str) else o for o in objects)
             super().print(*objects, **options)
         else:
             print(*objects, file=self.file)

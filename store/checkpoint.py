@@ -28,7 +28,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError, advice, as_argument, check_choice, check_range, print
+from common.errors import UserError, advice, as_argument, check_choice, check_range, printable
 from common.files import find_change, read_json, remove, replace_folder, replace_text, sha256
 from common.settings import build
 from store.settings import readable
@@ -179,7 +179,7 @@ class Checkpoints:
             )
         if name == "best" and best is None:
             last = self.find("last", setting)
-            print(f"note: {run} has no best checkpoint yet; using {last.name}", file=sys.stderr)
+            _say(f"note: {run} has no best checkpoint yet; using {last.name}")
             return last
         wanted = best if best is not None and (name == "best" or not steps) else steps[-1]
         damages: list[str] = []
@@ -187,10 +187,7 @@ class Checkpoints:
             damage = self._damage(step)
             if damage is None:
                 if damages:
-                    print(
-                        f"warning: {'; '.join(damages)}; using {self._path(step).name}",
-                        file=sys.stderr,
-                    )
+                    _say(f"warning: {'; '.join(damages)}; using {self._path(step).name}")
                 return self._path(step)
             if (self.steps, self._best) != (steps, best):  # the run has saved or deleted one
                 return self.find(name, setting)
@@ -206,7 +203,7 @@ class Checkpoints:
             if damage is None:
                 found.append(path)
             elif path.exists():  # not deleted meanwhile
-                print(f"warning: {damage}; {path.name} is left out", file=sys.stderr)
+                _say(f"warning: {damage}; {path.name} is left out")
         return found
 
     @property
@@ -285,6 +282,8 @@ def _set_aside(path: Path) -> None:
     """Rename what is in the way of a checkpoint, and say so."""
     free = next(other for i in count(1) if not os.path.lexists(other := Path(f"{path}-{i}")))
     path.rename(free)
-    print(
-        f"note: {path} is no intact checkpoint of this run; it is now {free.name}", file=sys.stderr
-    )
+    _say(f"note: {path} is no intact checkpoint of this run; it is now {free.name}")
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, as_argument, print, printable
+from common.errors import UserError, as_argument, printable
 from common.files import read_json, read_text
 from common.settings import flat
 from store.run import Run, find_run

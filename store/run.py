@@ -41,7 +41,7 @@ from typing import TypeVar
 
 import filelock
 
-from common.errors import UserError, as_argument, check_path, print
+from common.errors import UserError, as_argument, check_path, printable
 from common.files import (
     check_creatable,
     clean,
@@ -404,7 +404,7 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
             lacks = "is newer, but one of several"
         else:
             lacks = "has not been evaluated yet"
-        print(f"note: {newest.path} {lacks}; using {latest.path}", file=sys.stderr)
+        print(printable(f"note: {newest.path} {lacks}; using {latest.path}"), file=sys.stderr)
     return latest.path
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from common.errors import UserError
+from common.errors import UserError, reason
 from common.files import read_text
 
 MAX_BYTES = 1 << 18  # bytes; the settings of a run have about 2,000
@@ -40,8 +40,7 @@ def read_yaml(file: Path) -> Any:
         return yaml.load(read_text(file, MAX_BYTES), _PlainLoader)
     # ValueError: not UTF-8, or a date; RecursionError: nested too deeply.
     except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{file}: cannot be read ({reason}); choose another run") from error
+        raise UserError(f"{file}: cannot be read ({reason(error)}); choose another run") from error
 
 
 def read_settings(file: Path) -> dict[str, Any]:
@@ -59,7 +58,6 @@ def readable(path: Path) -> Iterator[Path]:
     try:
         yield path
     except (UserError, OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{path}: cannot be read ({reason}); choose another checkpoint or run"
+            f"{path}: cannot be read ({reason(error)}); choose another checkpoint or run"
         ) from error

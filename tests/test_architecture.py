@@ -180,19 +180,6 @@ def test_the_project_declares_what_the_tab_alone_does() -> None:
     assert packages[0] >= packages[1] >= {"tensorboard"}
 
 
-def test_everything_is_printed_as_a_terminal_may_have_it() -> None:
-    """By `errors.print`, apart from what is printed before the project is imported, and by tiny.py,
-    which imports nothing of it."""
-    for path in [*ROOT.glob("*.py"), *FILES]:
-        tree = ast.parse(path.read_text())
-        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        prints = any(isinstance(called, ast.Name) and called.id == "print" for called in calls)
-        if prints and path.name not in ("startup.py", "errors.py", "tiny.py"):
-            froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-            ours = [node.names for node in froms if node.module == "common.errors"]
-            assert "print" in [alias.name for names in ours for alias in names], path
-
-
 def test_no_config_names_code_to_execute() -> None:
     def keys(node: object) -> set[str]:
         if isinstance(node, dict):

@@ -155,16 +155,6 @@ def test_one_rank_wrapped_as_several(device: str, tmp_path: Path) -> None:
         assert step == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.long
-@every_device
-def test_torchrun_with_one_rank(device: str, tmp_path: Path) -> None:
-    """The command of several ranks, with one, is that of a single process."""
-    settings = (*RUN, f"trainer.device={device}")
-    finish(torchrun(1, ROOT / "train.py", *settings, "run_dir=ranks", cwd=tmp_path))
-    finish(begin(str(ROOT / "train.py"), *settings, "run_dir=alone", cwd=tmp_path))
-    assert losses(tmp_path / "ranks") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
-
-
 @pytest.mark.parametrize(
     "device", [pytest.param("cpu", marks=[pytest.mark.long, NEEDS_COMPILER]), ON_GPU]
 )

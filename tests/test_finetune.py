@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from exchange.weights import read_tensors
 from tests.conftest import (
@@ -67,19 +65,6 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def assert_refused(here: Path, *settings: str, words: tuple[str, ...]) -> None:
-    before = files(here)
-    done = command("train", *FINETUNE, "run_dir=new", *settings, cwd=here)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    for word in ("error: ", *words):
-        assert word in done.stderr
-    # The text may have been encoded meanwhile.
-    after = {name: text for name, text in files(here).items() if not name.startswith(".cache/")}
-    assert after == {name: text for name, text in before.items() if name in after}
-    assert not (here / "new").exists()
-
-
 def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(here: Path) -> None:
     before = files(here / "runs/base")
     steps = (*FINETUNE, "trainer.max_steps=100", "trainer.checkpoint_every=0")
@@ -103,29 +88,6 @@ def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(he
     assert end["step"] == nothing["step"] == 100
     assert end["val_loss"] < nothing["val_loss"] - 0.1
     assert end["val_loss"] < start["val_loss"]
-
-
-def test_the_settings_of_the_new_run_are_those_of_the_base(here: Path) -> None:
-    changed = {"dropout": 0.1, "attention_dropout": 0.0, "context_length": 16}
-    settings = [f"model.{name}={value}" for name, value in changed.items()]
-    start = ("train", "init_from=runs/base", *FINETUNE, *settings)
-    succeed(*start, "trainer.max_steps=2", "run_dir=fine", cwd=here)
-    base, fine = (
-        yaml.safe_load((here / run / "config.yaml").read_text()) for run in ("runs/base", "fine")
-    )
-    assert fine["init_from"] == str((here / "runs/base").resolve())
-    assert fine["tokenizer"] == base["tokenizer"] == {"name": "byte", "vocab_size": None}
-    kept = {name: value for name, value in base["model"].items() if value is not None}
-    assert fine["model"] == fine["model"] | kept | changed
-    assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
-    tokenizers = (here / run / "tokenizer/tokenizer.tiktoken" for run in ("runs/base", "fine"))
-    assert len({each.read_bytes() for each in tokenizers}) == 1
-
-
-def test_a_base_with_infinite_weights(here: Path) -> None:
-    rewrite(here / "runs/base", lambda each: each["final_norm.weight"][3:4].fill_(math.inf))
-    words = ("runs/base", "final_norm.weight has values that are not finite")
-    assert_refused(here, "init_from=runs/base", words=words)
 
 
 def test_a_resume_does_not_need_the_base(here: Path) -> None:

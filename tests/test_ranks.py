@@ -66,16 +66,6 @@ def test_two_ranks_match_one_rank(tmp_path: Path) -> None:
     assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
 
 
-@pytest.mark.long
-def test_a_batch_size_that_ranks_cannot_share_is_rejected(tmp_path: Path) -> None:
-    process = torchrun(2, TRAIN, *SETTINGS, "trainer.batch_size=6", cwd=tmp_path)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode != 0
-    (line,) = (each for each in errors.splitlines() if each.startswith("error: "))
-    assert line.startswith("error: trainer.batch_size: 6 cannot be divided among 2 ranks")
-    assert not (tmp_path / "runs").exists()
-
-
 @contextmanager
 def start_ranks(
     *settings: str, cwd: Path, port: int, ranks: tuple[int, ...] = (0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -13,15 +14,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from rich.console import Console as RichConsole
 
-from common.errors import visible
+from common.errors import printable
 from inference.generation import SamplingConfig
 from inference.opening import open_run
 from inference.writer import Writer
 from model import record_attention
-from sample import SampleConfig, colour, show_attention
+from sample import SampleConfig, colour, print_samples, show_attention
 from tests.conftest import ROOT, TINY, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
@@ -107,21 +109,48 @@ def test_ctrl_c_stops_a_text_and_then_the_program(tiny: Path) -> None:
     assert process.returncode == 0 and b"Traceback" not in errors
 
 
+def as_script(sampled: SamplingConfig, show: str | None = None) -> SampleConfig:
+    more: dict[str, Any] = {"prompt_file": None, "interactive": False, "num_samples": 1}
+    return SampleConfig(
+        **asdict(sampled), **more, run="", checkpoint="", show=show, device="", precision="fp32"
+    )
+
+
+def test_only_a_terminal_gets_control_characters_as_escapes(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a model, or who has asked it, has written."""
+    opened = open_run(tiny / "runs/latest", "best")
+    writer = Writer(opened.model, opened.tokenizer)
+    characters = [chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2069)]
+    prompt = "é\u200d\u3000".join(characters)
+    config = as_script(SamplingConfig(prompt, 1, 1.0, None, None, seed=1))
+    reader, other = pty.openpty()
+    terminal = open(other, "w", encoding="utf-8", newline="\n")  # noqa: PTH123, SIM115
+    for stream in (terminal, io.StringIO(newline="")):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            print_samples(writer, config, "")
+        if isinstance(stream, io.StringIO):
+            assert stream.getvalue().startswith(prompt)
+    shown = os.read(reader, 4096).decode().replace("\r\n", "\n")
+    terminal.close()
+    kept = [c if c in "\n\t" else c.encode("unicode_escape").decode() for c in characters]
+    assert shown.startswith("é\u200d\u3000".join(kept))
+
+
 def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     """With the weights of a pass without a cache; the text is the one without colours."""
     opened = open_run(tiny / "runs/latest", "best")
     writer = Writer(opened.model, opened.tokenizer)
     sampled = SamplingConfig("Once there was a hen", 8, 1.0, None, None, seed=1)
-    more: dict[str, Any] = {"prompt_file": None, "interactive": False, "num_samples": 1}
-    config = SampleConfig(
-        **asdict(sampled), **more, run="", checkpoint="", show="L1H1", device="", precision="fp32"
-    )
+    config = as_script(sampled, show="L1H1")
     out = io.StringIO()
     console = RichConsole(file=out, force_terminal=True, color_system="truecolor", width=2000)
     show_attention(writer, config, console)
     shown = out.getvalue().rpartition("\x1b[2K")[2]
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
-    assert "".join(plain.split()) == "".join(visible(writer.write(sampled)).split())
+    assert "".join(plain.split()) == "".join(printable(writer.write(sampled)).split())
 
     ids = [
         *opened.tokenizer.encode_document(sampled.prompt),

@@ -12,11 +12,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from data.batches import UNSCORED
 from data.roles import AGAIN
 from inference.opening import open_run
-from model import ablate, edit, record_attention
-from model.gpt import blocks_of
+from model import record_attention
 from tests.conftest import ROOT, succeed
 
 why = runpy.run_path(str(ROOT / "docs/why.py"))
@@ -43,43 +41,6 @@ def test_names_are_measured_token_by_token(tiny_run: Path, monkeypatch: pytest.M
     assert why["name_bits"](opened.model, names) == pytest.approx(np.mean(losses), rel=1e-4)
     found = why["name_copies"](opened.model, names)[1, 1]
     assert found == pytest.approx(np.mean(copied), rel=1e-4)
-
-
-def test_means_are_over_the_scored_tokens_of_the_tales(
-    tiny_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loss without a head of the last layer, whose mean comes from a loop over the tales."""
-    monkeypatch.chdir(tiny_run.parent.parent)
-    opened = open_run(tiny_run, "last")
-    names, (_, block) = why["find_names"](opened), blocks_of(opened.model)
-    for targets, before in zip(names.tales.targets, names.before, strict=True):
-        if before.any():  # as if the tale ended there
-            targets[before.argmax() + 1 :], before[before.argmax() + 1 :] = UNSCORED, False
-    gathered: list[torch.Tensor] = []
-    hook = block.attention.output.register_forward_pre_hook(lambda _, x: gathered.append(x[0][0]))
-    rows = []
-    for inputs, targets in zip(names.tales.inputs, names.tales.targets, strict=True):
-        length = int(np.flatnonzero(targets != UNSCORED)[-1]) + 1
-        rows.append(torch.from_numpy(inputs[:length])[None])
-        with torch.no_grad():
-            opened.model(rows[-1])
-    hook.remove()
-    width = block.attention.d_head
-    scored = [
-        context[:, :width][torch.from_numpy(targets[: len(context)] != UNSCORED)]
-        for context, targets in zip(gathered, names.tales.targets, strict=True)
-    ]
-    mean = torch.cat(scored).mean(0)
-    losses = []
-    for tokens, targets, before in zip(rows, names.tales.targets, names.before, strict=True):
-        with edit(opened.model, {(1, 0): lambda x: mean.expand_as(x)}), torch.no_grad():
-            logits = opened.model(tokens)[0]
-        for place in np.flatnonzero(before):
-            loss = F.cross_entropy(logits[place], torch.tensor(targets[place]))
-            losses.append(loss / np.log(2))
-    assert len({row.shape[1] for row in rows}) > 1
-    with ablate(opened.model, [(1, 0)], names.means(opened.model)):
-        assert why["name_bits"](opened.model, names) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
 def test_the_script_answers_for_a_run(

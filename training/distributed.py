@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from common.errors import UserError, print
+from common.errors import UserError, printable
 
 CPU = torch.device("cpu")
 Value = TypeVar("Value")
@@ -40,7 +40,7 @@ class Ranks:
     def print_main(self, line: str) -> None:
         """Print a line, on the main process."""
         if self.is_main:
-            print(line)
+            print(printable(line))
 
     def shard_batch(self, batch: Tensor) -> Tensor:
         """The rows of this rank. The rows of the batch must be a multiple of `world_size`."""

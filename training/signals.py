@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from common.errors import as_argument, print
+from common.errors import as_argument, printable
 from common.signals import FirstSignal
 from training.callback import Callback
 from training.trainer import Trainer
@@ -56,5 +56,6 @@ def exit_stopped(trainer: Trainer, run: Path) -> NoReturn:
     if trainer.ranks.is_main:
         name, step = signal.Signals(trainer.stop_signal).name, trainer.state.step
         command = f"python train.py resume={as_argument(run)}"
-        print(f"stopped by {name} after step {step}. To continue: {command}", file=sys.stderr)
+        said = f"stopped by {name} after step {step}. To continue: {command}"
+        print(printable(said), file=sys.stderr)
     sys.exit(128 + trainer.stop_signal)

@@ -195,21 +195,6 @@ def test_the_end_of_its_reader_ends_a_run_in_one_line(tmp_path: Path) -> None:
     assert line == "error: standard output: its reader has ended; a run continues with resume=..."
 
 
-def test_a_run_that_is_moved_while_it_is_trained_ends_in_one_line(tmp_path: Path) -> None:
-    process = start(*TINY_MODEL, *LONG, "trainer.max_steps=99999", "run_dir=run", cwd=tmp_path)
-    assert wait_for(partial(has_checkpoint, tmp_path / "run"), process)
-    (tmp_path / "run").rename(tmp_path / "elsewhere")
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert (
-        errors.startswith("error: run: the run, or its lock file, was deleted, moved or replaced")
-        and errors.count("\n") == 1
-    )
-    assert not (tmp_path / "run").exists()
-    more = f"trainer.max_steps={last_step(tmp_path / 'elsewhere') + 1}"
-    succeed("train", "resume=elsewhere", more, cwd=tmp_path)
-
-
 class Moves(Callback):
     """Moves a run at one event of its start or end; with `copies`, a copy takes its place."""
 

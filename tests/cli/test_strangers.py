@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-import os
-import pty
 import shutil
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
-from rich.file_proxy import FileProxy
 
-from common.errors import UserError, print
+from common.errors import UserError
 from inference.opening import open_run
 from store.checkpoint import STATE
 from store.weights import OPTIMIZER
@@ -143,7 +137,7 @@ ALIASES = "".join(f"- &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 'word'}]\n
 @pytest.mark.parametrize("file", ["config.yaml", "resumed.yaml", ".hydra/overrides.yaml"])
 @pytest.mark.parametrize(
     "text",
-    [ALIASES, "[" * 100_000, "{a: 3}", "- [a]", "- 3\n"],
+    [ALIASES, "[" * 2_000, "{a: 3}", "- [a]", "- 3\n"],
     ids=["aliases", "nesting", "map", "list", "number"],
 )
 def test_a_file_of_settings_that_cannot_be(here: Path, file: str, text: str) -> None:
@@ -164,28 +158,6 @@ def test_control_characters_are_escaped(here: Path) -> None:
     name = "evil\x1b[31m\nname"
     rewrite(here / "run", lambda weights: weights.update({name: torch.zeros(2)}))
     assert_refused(here, "evaluate", r"evil\x1b[31m name")
-
-
-def test_only_a_terminal_gets_control_characters_as_escapes() -> None:
-    """Also through the stream that Rich puts in its place while it shows a bar."""
-    characters = [chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2069)]
-    text = "é\u200d\u3000".join(characters)
-    reader, writer = pty.openpty()
-    with open(writer, "w", encoding="utf-8", newline="\n") as terminal:  # noqa: PTH123
-        print(text, file=terminal, flush=True)
-        shown = os.read(reader, 4096).decode().replace("\r\n", "\n")
-        proxy: Any = FileProxy(Console(file=terminal, color_system=None), terminal)
-        print(text.replace("\t", ""), file=proxy)  # Rich expands tabs
-        terminal.flush()
-        through_rich = os.read(reader, 4096).decode()
-    os.close(reader)
-    kept = [c if c in "\n\t" else c.encode("unicode_escape").decode() for c in characters]
-    expected = "é\u200d\u3000".join(kept) + "\n"
-    assert shown == expected
-    assert "".join(through_rich.split()) == "".join(expected.split())
-    file = io.StringIO(newline="")
-    print(text, file=file)
-    assert file.getvalue() == text + "\n"
 
 
 def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import tiktoken
 
-from data.patterns import BYTE, PATTERNS, SMOLLM
-from data.tokenizer import Tokenizer, fixed_tokenizer, train_bpe
+from data.pieces import BYTE, PATTERNS, SMOLLM
+from data.tokenizer import Limits, Tokenizer, fixed_tokenizer, train_bpe
 
 VOCABULARIES = Path(
     os.environ.get("TIKTOKEN_CACHE_DIR") or Path(__file__).parents[3] / "shared/tiktoken_cache"
@@ -88,12 +88,12 @@ def patterned() -> dict[str, Tokenizer]:
             mergeable_ranks={token: rank + shift for token, rank in ranks.items()},
             special_tokens=dict(zip(("<|end|>", "<s>"), ids, strict=True)),
         )
-        made[f"pattern {i}"] = Tokenizer(
-            encoding,
-            vocab_size=None if i % 2 else 4000,
+        limits = Limits(
+            vocab_size=0 if i % 2 else 4000,
             bos_id=ids[i % 2] if i > 2 else None,
             eos_ids=(ids[0],) if i > 2 else (),
         )
+        made[f"pattern {i}"] = Tokenizer(encoding, limits)
     return made
 
 

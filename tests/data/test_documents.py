@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from pathlib import Path
 
 import numpy as np
@@ -40,25 +39,6 @@ def test_files_are_documents_in_sorted_order(tmp_path: Path) -> None:
     n_val = len(documents(dataset, "val"))
     assert dataset.report and dataset.report.startswith("300 documents, ")
     assert dataset.report.endswith(f"; {n_val} documents for validation")
-
-
-def test_the_split_of_a_document_depends_on_its_text_alone(tmp_path: Path) -> None:
-    texts = draw_texts(400)
-    write_files(tmp_path / "one", texts)
-    random.Random(1).shuffle(texts)
-    write_files(tmp_path / "two", texts + draw_texts(100, seed=5))
-    one, two = (read(tmp_path / each, tmp_path / "cache") for each in ("one", "two"))
-    assert set(documents(one, "val")) <= set(documents(two, "val"))
-    assert set(documents(one, "train")) <= set(documents(two, "train"))
-
-
-def test_the_fraction_of_documents(tmp_path: Path) -> None:
-    fraction = 0.3
-    (tmp_path / "a.txt").write_text("|".join(draw_texts(1000, longest=3)))
-    dataset = read(tmp_path / "a.txt", tmp_path / ".cache", val_fraction=fraction, separator="|")
-    # Five standard deviations of a binomial distribution.
-    n_val = len(documents(dataset, "val"))
-    assert abs(n_val - 1000 * fraction) < 5 * (1000 * fraction * (1 - fraction)) ** 0.5
 
 
 def test_a_separator_divides_texts(tmp_path: Path) -> None:

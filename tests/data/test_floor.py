@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from data.floor import token_bits
-from data.patterns import BPE
+from data.pieces import BPE
 from data.tales import Grammar, read_rules, tales_rules
 from data.tales_grammar import RULES
 from data.tokenizer import Tokenizer, train_bpe

@@ -197,12 +197,6 @@ def test_the_offset_of_a_bad_byte_is_exact(
             open_single(folder / "bad.txt")
 
 
-@pytest.mark.parametrize("val_fraction", [0.0, float("nan")])
-def test_a_fraction_out_of_range_is_rejected(val_fraction: float) -> None:
-    with pytest.raises(ValueError, match=r"^val_fraction: "):
-        text_config(path="a.txt", val_fraction=val_fraction)
-
-
 def test_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Otherwise a run in a folder of texts would be trained on its own log."""
     for run in ("runs/a", "runs/sweep/b"):

@@ -26,7 +26,7 @@ from data.cache import publish
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document, text_of
 from data.encoding import write_tokens
-from data.patterns import cut
+from data.pieces import cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import (
     BEFORE,

@@ -265,10 +265,3 @@ def test_files_from_strangers(
     shutil.copytree(theirs / "theirs", tmp_path / "folder")
     harm(tmp_path / "folder")
     assert_refused(tmp_path, "convert", "source=folder", "to=runs/x", words=words)
-
-
-def test_what_no_family_is(tmp_path: Path) -> None:
-    succeed("train", *TINY, "model.position=learned", "run_dir=run", cwd=tmp_path)
-    for target in ("folder", "file.gguf"):
-        words = "model.position: learned together with rmsnorm"
-        assert_refused(tmp_path, "convert", "source=run", f"to={target}", words=words)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from data.patterns import BPE
+from data.pieces import BPE
 from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from model import GPT, ModelConfig

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.patterns import LLAMA3, QWEN2, SMOLLM
+from data.pieces import LLAMA3, QWEN2, SMOLLM
 from data.tokenizer import Tokenizer, fixed_tokenizer
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer

@@ -10,14 +10,19 @@ import pytest
 import transformers
 from tokenizers import AddedToken
 
-from data.patterns import QWEN2
+from data.pieces import QWEN2
 from exchange.spellings import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, gpt2, make, trained
 from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, template, train
 
+LARGE = pytest.mark.long  # a vocabulary of 50,257 tokens
+every_tokenizer = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LARGE) if name == "gpt2" else name for name in NAMES]
+)
 
-@pytest.mark.parametrize("name", NAMES)
+
+@every_tokenizer
 def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
     write_tokenizer(tokenizer.of_text((), "\n\n"), tmp_path, LONG)
@@ -29,12 +34,7 @@ def test_transformers_gives_our_tokens(name: str, tmp_path: Path) -> None:
     assert fast.model_max_length == LONG
 
 
-LARGE = pytest.mark.long  # a vocabulary of 50,257 tokens
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LARGE) if name == "gpt2" else name for name in NAMES]
-)
+@every_tokenizer
 def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -> None:
     tokenizer = make(name)
     tokenizer = tokenizer.of_text((), None if tokenizer.eos_ids else "\n\n")
@@ -182,7 +182,7 @@ def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     assert padded["input_ids"][1][-1] == mark and padded["attention_mask"][1][-1] == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_tokenizer
 def test_programs_find_a_token_for_every_role(name: str, tmp_path: Path) -> None:
     """Its name is text, unless a program asks otherwise; no text loses a token for it."""
     tokenizer = make(name)

@@ -14,6 +14,7 @@ from omegaconf import open_dict
 from safetensors.torch import load_file
 
 from common.errors import UserError
+from data.tokenizer import Tokenizer
 from launch.cli import VERSION, plain_values
 from launch.quoting import CONFIGS, read_arguments
 from launch.schema import TrainConfig
@@ -97,10 +98,13 @@ def test_a_finished_run_is_its_result(run: Path) -> None:
 
 def test_a_finetuned_run(run: Path, tiny: Path) -> None:
     """With the model and tokenizer of the other run, and a new optimizer."""
-    more = ("init_from=run", "model.dropout=0.25", "run_dir=tuned", f"cache_dir={tiny / '.cache'}")
+    cut = ("model.dropout=0.25", "model.context_length=16")
+    more = ("init_from=run", *cut, "run_dir=tuned", f"cache_dir={tiny / '.cache'}")
     others = [each for each in TINY if not each.startswith(("model.", "tokenizer."))]
     started = parts(*others, *more)
-    assert started.config.model.d_model == 16 and started.config.model.dropout == 0.25
+    model = started.config.model
+    assert (model.d_model, model.dropout, model.context_length) == (16, 0.25, 16)
+    assert started.dataset.tokenizer.digest == Tokenizer.load(run / "tokenizer").digest
     assert equal(started.model, load_file(last_checkpoint(run) / "model.safetensors"))
     assert started.state.step == 0
     assert started.config.init_from == str(run.resolve())

@@ -14,7 +14,7 @@ from common.errors import UserError
 from launch.schema import preset
 from live.models import initial_model, values_of
 from live.pack import MAX_BYTES, check_size, pack
-from live.page import describe, is_possible, live_page, run_title
+from live.page import can_have_page, describe, live_page, run_title
 from live.texts import page_texts
 from model import GPT
 from tensorboard_attention.tests.conftest import HOSTILE
@@ -91,11 +91,11 @@ def test_hostile_texts_are_only_texts(tmp_path: Path, browser: sync_api.Browser)
 
 def test_what_names_the_page_at_the_end_of_a_run() -> None:
     model = GPT(small_config(1, 1, 4, 8), 400)
-    assert is_possible(model, trained())
+    assert can_have_page(model, trained())
     normalizing = imported(trained(), normalizer=normalizers.NFC())
-    assert not is_possible(model, normalizing)
+    assert not can_have_page(model, normalizing)
     with torch.device("meta"):
-        assert not is_possible(GPT(small_config(12, 12, 3072, 8), 50257), trained())
+        assert not can_have_page(GPT(small_config(12, 12, 3072, 8), 50257), trained())
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.errors import UserError
 from data.batches import UNSCORED, Batches, EvalBatches
-from data.tales import Tales
-from data.tokenizer import train_bpe
 from launch.schema import preset
-from model import GPT, cross_entropy
+from model import GPT
 from store.checkpoint import Checkpoints, TrainState, load_state
 from store.run import Summary
 from store.weights import load_weights
@@ -321,6 +319,13 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
 
 
+def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
+    config = replace(CONFIG, batch_size=6, grad_accumulation=2)
+    config.check_ranks(3)
+    with pytest.raises(UserError, match=r"^trainer\.batch_size: 6 cannot be divided among 2 ranks"):
+        config.check_ranks(2)
+
+
 @pytest.mark.parametrize(("every", "steps"), [(100, 100), (0, 6)])
 def test_automatic_evaluations_score_a_fortieth(every: int, steps: int) -> None:
     """Of what it could read in the time of the steps: three tokens for each of theirs."""
@@ -328,28 +333,6 @@ def test_automatic_evaluations_score_a_fortieth(every: int, steps: int) -> None:
     scored = config.scored_tokens(2048)
     assert scored is not None
     assert scored / (scored + 3 * 2048 * steps) == pytest.approx(1 / 40, rel=1e-3)
-
-
-def test_tales_are_scored_whole_and_to_the_last_byte() -> None:
-    """As by a loop that reads each tale alone, after the end of another one."""
-    corpus = Tales(preset("data", "tales", n_bytes=20_000))
-    tales = list(corpus.pieces("val"))
-    tokenizer = train_bpe(tales, 400)
-    encoded = [tokenizer.encode(tale) for tale in tales]
-    text = np.array([token for ids in encoded for token in ids], np.uint16)
-    starts = np.cumsum([0, *map(len, encoded[:-1])])
-    torch.manual_seed(0)
-    model = GPT(small_config(1, 2, 16, 600), tokenizer.vocab_size).eval()
-    token_bytes = torch.from_numpy(tokenizer.token_bytes)
-    batches = EvalBatches(text, 600, 3, starts)
-    got = measure(model, batches, token_bytes, CPU, nullcontext())
-    nats = 0.0
-    for tokens_of_tale in encoded:
-        ids = torch.tensor([int(text[-1]), *tokens_of_tale])
-        with torch.no_grad():
-            nats += cross_entropy(model(ids[None, :-1]), ids[None, 1:], "sum").item()
-    assert got.nats == pytest.approx(nats, rel=1e-6)
-    assert got.bytes == len("".join(tales)) and got.tokens == len(text)
 
 
 @both_optimizers
