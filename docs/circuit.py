@@ -22,7 +22,7 @@ from launch.mistakes import one_line_errors  # noqa: E402
 from model import Circuit, circuit  # noqa: E402
 from model.circuit import part_name  # noqa: E402
 
-N_TALES, N_NAMES = 64, 128
+N_TALES, N_NAMES = 64, 64
 ENOUGH = 0.9  # of the probability with all parts
 
 
