@@ -6,6 +6,7 @@ python docs/circuit.py RUN [RUN ...]
 from __future__ import annotations
 
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from inference.opening import OpenRun, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from model import Circuit, circuit  # noqa: E402
 from model.circuit import part_name  # noqa: E402
+from model.hooks import Part  # noqa: E402
 
 N_TALES, N_NAMES = 64, 64
 ENOUGH = 0.9  # of the probability with all parts
@@ -33,40 +35,46 @@ def main(path: str) -> None:
     if tales is None:
         sys.exit(f"{path}: was not trained on tales")
     print(path)
-    found = names_circuit(opened, tales)
-    print_circuit(found)
+    found = names_circuits(opened, tales)
+    sizes = sorted(len(enough(each)[0]) for each in found)
+    low, median, high = (sizes[len(sizes) * quarter // 4] for quarter in (1, 2, 3))
+    print(f"  of each place alone, {low} to {high} parts are enough, {median} in the median")
+    print_circuit(Circuit(found[0].parts, torch.stack([each.values for each in found]).mean(0), 0))
     print_unknown(opened, tales)
 
 
-def names_circuit(opened: OpenRun, tales: TaleRoles) -> Circuit:
-    """The circuit of the probability of a name that occurs again, where it begins; the mean of
-    `N_NAMES` such places."""
-    model, means, values = opened.model, opened.means(), []
+def names_circuits(opened: OpenRun, tales: TaleRoles) -> list[Circuit]:
+    """The circuits of the first token of a name that occurs again, at `N_NAMES` places."""
+    model, means = opened.model, opened.means()
     places = np.argwhere(tales.roles == AGAIN)
-    for tale, place in places[np.linspace(0, len(places) - 1, N_NAMES).astype(int)]:
-        tokens = torch.from_numpy(tales.inputs[tale, : place + 1])
-        found = circuit(model, tokens, means, int(tales.targets[tale, place]))
-        values.append(found.values)
-    return Circuit(found.parts, torch.stack(values).mean(0), found.target)
+    return [
+        circuit(
+            model,
+            torch.from_numpy(tales.inputs[tale, : place + 1]),
+            means,
+            int(tales.targets[tale, place]),
+        )
+        for tale, place in places[np.linspace(0, len(places) - 1, N_NAMES).astype(int)]
+    ]
+
+
+def enough(found: Circuit) -> tuple[tuple[Part, ...], float]:
+    """The smallest set of parts that gives `ENOUGH` of the probability."""
+    return next(each for each in found.best() if each[1] >= ENOUGH * found.values[-1])
 
 
 def print_circuit(found: Circuit) -> None:
-    whole = found.values[-1].item()
-    best = found.best()
-    enough = next(size for size, (_, value) in enumerate(best) if value >= ENOUGH * whole)
-    print(f"  with all parts {whole:.3f}, with none {found.values[0]:.3f}")
-    for on, value in best[1 : enough + 1]:
+    """Of the mean over all places."""
+    print(f"  with all parts {found.values[-1]:.3f}, with none {found.values[0]:.3f}")
+    for on, value in found.best()[1 : len(enough(found)[0]) + 1]:
         print(f"  {len(on)} parts: {value:.3f}  {', '.join(map(part_name, on))}")
     shapley, alone = found.shapley(), found.alone()
     for i in shapley.argsort(descending=True).tolist():
         print(f"  {found.names[i]:7} Shapley {shapley[i]:6.3f}   left out alone {alone[i]:6.3f}")
-    pairs = found.interactions().triu()
-    for text, order in (
-        ("stand in", pairs.flatten().argsort()),
-        ("need", (-pairs).flatten().argsort()),
-    ):
-        for at in order[:3].tolist():
-            i, j = divmod(at, len(pairs))
+    pairs = found.interactions()
+    ranked = sorted(combinations(range(len(pairs)), 2), key=lambda pair: float(pairs[pair]))
+    for text, some in (("stand in", ranked[:3]), ("need", ranked[:-4:-1])):
+        for i, j in some:
             print(f"  {text}: {found.names[i]} and {found.names[j]} {pairs[i, j]:.3f}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import combinations
 
 from jaxtyping import Float, Int
@@ -15,6 +16,7 @@ from data.tokenizer import Tokenizer
 from inference.opening import OpenRun
 from model import Circuit, circuit
 from model.circuit import MAX_PARTS, By, part_name, parts_of
+from model.hooks import Part
 
 N_PAIRS = 3  # of each kind
 
@@ -67,8 +69,16 @@ def _best(found: Circuit) -> Table:
     table = Table("parts", "best set", title="The smallest part that answers", title_justify="left")
     table.add_column("probability", justify="right")
     for on, value in found.best():
-        table.add_row(str(len(on)), ", ".join(map(part_name, on)) or "none", f"{value:.1%}")
+        table.add_row(str(len(on)), set_name(on, found.parts), f"{value:.1%}")
     return table
+
+
+def set_name(on: Sequence[Part], parts: Sequence[Part]) -> str:
+    """Some parts of all, in few words."""
+    off = [part for part in parts if part not in on]
+    if len(off) < len(on):
+        return f"all but {', '.join(map(part_name, off))}" if off else "all"
+    return ", ".join(map(part_name, on)) or "none"
 
 
 def _parts(found: Circuit) -> Table:

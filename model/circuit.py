@@ -49,31 +49,31 @@ class Circuit:
 
     def best(self) -> list[tuple[tuple[Part, ...], float]]:
         """For each number of parts from 0 on, the parts that give the largest value, and it."""
-        sizes, found = self._sizes.flatten(), []
+        table, sizes = self._tables()
+        found = []
         for size in range(len(self.parts) + 1):
-            subset = int(self._table.flatten().where(sizes == size, -math.inf).argmax())
-            bits = f"{subset:0{len(self.parts)}b}"  # axis i of the table is part i
-            on = [part for part, bit in zip(self.parts, bits, strict=False) if bit == "1"]
-            found.append((tuple(on), self._table.flatten()[subset].item()))
+            place = int(table.where(sizes == size, -math.inf).argmax())
+            bits = f"{place:0{len(self.parts)}b}"
+            on = [part for part, bit in zip(self.parts, bits, strict=True) if bit == "1"]
+            found.append((tuple(on), table.flatten()[place].item()))
         return found
 
     def shapley(self) -> Float[Tensor, " part"]:
         """The Shapley value of each part (Shapley 1953, "A Value for n-Person Games"): what it adds
         to the value, averaged over all orders in which the parts can be switched on. They sum to
         the value with all parts less that with none."""
-        n = len(self.parts)
+        n, (table, sizes) = len(self.parts), self._tables()
         weights = _row(1 / (n * math.comb(n - 1, size)) for size in range(n))
         return torch.stack(
             [
-                (weights[self._sizes.select(i, 0)] * self._table.diff(dim=i).squeeze(i)).sum()
+                (weights[sizes.select(i, 0)] * (table.select(i, 1) - table.select(i, 0))).sum()
                 for i in range(n)
             ]
         )
 
     def alone(self) -> Float[Tensor, " part"]:
         """How much the value falls when a part alone is switched off."""
-        last = len(self.values) - 1
-        values = self.values.double()
+        last, values = len(self.values) - 1, self.values.double()
         return torch.stack([values[last] - values[last - 2**i] for i in range(len(self.parts))])
 
     def interactions(self) -> Float[Tensor, "part part"]:
@@ -81,28 +81,24 @@ class Circuit:
         Approach to the Concept of Interaction Among Players in Cooperative Games"): how much more
         two parts add together than each of them without the other, averaged in the same way. Above
         0, they need each other; below 0, each stands in for the other. 0 on the diagonal."""
-        n = len(self.parts)
+        n, (table, sizes) = len(self.parts), self._tables()
         weights = _row(1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1))
         found = torch.zeros(n, n, dtype=torch.float64)
         for i in range(n):
+            without, adds = sizes.select(i, 0), table.select(i, 1) - table.select(i, 0)
             for j in range(i):
-                both = self._table.diff(dim=i).diff(dim=j).squeeze((i, j))
-                sizes = self._sizes.select(i, 0).select(j, 0)
-                found[i, j] = found[j, i] = (weights[sizes] * both).sum()
+                both = adds.select(j, 1) - adds.select(j, 0)
+                found[i, j] = found[j, i] = (weights[without.select(j, 0)] * both).sum()
         return found
 
-    @property
-    def _table(self) -> Tensor:
-        """The values with an axis of 2 for each part: off, on."""
+    def _tables(self) -> tuple[Tensor, Tensor]:
+        """The values, and how many parts are on: axis i is part i, off and on."""
         n = len(self.parts)
-        return self.values.double().reshape((2,) * n).permute(*reversed(range(n)))
-
-    @property
-    def _sizes(self) -> Tensor:
-        """How many parts are on, as in `_table`."""
-        n = len(self.parts)
-        subsets = torch.arange(2**n)[:, None] >> torch.arange(n) & 1
-        return subsets.sum(-1).reshape((2,) * n).permute(*reversed(range(n)))
+        sizes = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).sum(-1)
+        shape, order = (2,) * n, [*reversed(range(n))]  # bit 0 is that of the last axis
+        tables = (each.reshape(shape).permute(order) for each in (self.values.double(), sizes))
+        table, sizes = (each.contiguous() for each in tables)
+        return table, sizes
 
 
 def _row(values: Iterable[float]) -> Float[Tensor, " value"]:

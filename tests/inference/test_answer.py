@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import inference.answer
+from inference.answer import set_name
 from inference.opening import open_run
 from model import circuit
-from model.circuit import part_name
+from model.hooks import Part
 from tests.conftest import command, succeed
 
 TEXT = "Once there was a hen"
@@ -24,7 +25,7 @@ def test_the_tables_are_the_circuit(
     found = circuit(opened.model, tokens, means)
     rows = [line.strip("│ ").split() for line in succeed(*given, cwd=tmp_path).splitlines()]
     for on, value in found.best():
-        names = ", ".join(map(part_name, on)).split() or ["none"]
+        names = set_name(on, found.parts).split()
         assert [str(len(on)), "│", *names, "│", f"{value:.1%}"] in rows
     for name, value, alone in zip(found.names, found.shapley(), found.alone(), strict=True):
         assert [*name.split(), "│", f"{value:+.1%}", "│", f"{alone:+.1%}"] in rows
@@ -56,3 +57,13 @@ def test_what_has_no_circuit_is_refused(
     done = command("look", *settings, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {said}"), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_large_sets_are_named_by_what_they_lack() -> None:
+    parts: list[Part] = [(0, 0), (0, 1), "mlp 0"]
+    assert [set_name(parts[:n], parts) for n in range(4)] == [
+        "none",
+        "L0H0",
+        "all but L0 MLP",
+        "all",
+    ]
