@@ -6,10 +6,11 @@ Only the settings of the model and the name are read: no other setting can preve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +22,8 @@ from data.corpora import CORPORA, load_dataset
 from data.corpus import Corpus, CorpusConfig
 from data.documents import Documents
 from data.encoding import Dataset
+from data.floor import Floor, floor_of, no_floor
+from data.tales import TalesConfig
 from data.tokenizer import Tokenizer
 from inference.generation import SamplingConfig
 from inference.writer import Writer
@@ -52,7 +55,8 @@ class _CorpusConfig:
     data: Annotated[CorpusConfig | None, CORPORA]
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Reading:
     """A text as the model reads it.
 
     spelled: what each token spells; bytes that are not UTF-8 as escapes.
@@ -67,6 +71,12 @@ class Reading(NamedTuple):
     logits: Float[Tensor, "token vocab"]
     maps: list[Float[Tensor, "head query key"]]
     contexts: list[Float[Tensor, "head query d_head"]]
+    _run: OpenRun = field(repr=False)
+
+    @cached_property
+    def floor(self) -> Floor:
+        """What a perfect reader of tales makes of the text; see `OpenRun.floor`."""
+        return self._run.floor(self.tokens.tolist())
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,20 @@ class OpenRun:
             logits,
             [steps.weights[0] for steps in layers],
             [steps.context[0] for steps in layers],
+            self,
         )
+
+    def floor(self, tokens: Sequence[int]) -> Floor:
+        """What a reader who knows the grammar of tales makes of the tokens of a text: how much each
+        of them still tells, in nats, and what can come next. Nothing is known, and why is said, if
+        the run was not trained on tales."""
+        try:
+            if isinstance(corpus_of(self.run), TalesConfig):
+                return floor_of(tokens, self.tokenizer)
+        except UserError as error:
+            return no_floor(len(tokens), str(error))
+        why = f"run: {self.run.path} was not trained on tales, of which alone the floor is known"
+        return no_floor(len(tokens), why)
 
     def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
         """The text that the run was trained on, and the tokens of its validation split, which are
