@@ -135,7 +135,7 @@ class OpenRun:
                 return floor_of(tokens, self.tokenizer)
         except UserError as error:
             return no_floor(len(tokens), str(error))
-        why = f"run: {self.run.path} was not trained on tales, of which alone the floor is known"
+        why = f"run: {self.run.path} was not trained on tales, whose grammar says what can be known"
         return no_floor(len(tokens), why)
 
     def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
