@@ -24,9 +24,10 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
                 wiring     edges, the largest share first: way (0 query, 1 key, 2 value), layer and
                            head, earlier layer and head (-1: its MLP), share
                 losses     the loss of each token in bits; null for the first
-                floor      the same of a perfect reader, who knows all that can be known; null: unknown
-                next       after each token, what can come next: its text, how probable the model
-                           says it is, and how probable it is; null: unknown
+                floor      the same of a perfect reader, who knows all that can be known; null where
+                           it is unknown
+                next       after each token, tokens that can come next, with their probability by
+                           the model, and by the perfect reader (null: unknown)
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.

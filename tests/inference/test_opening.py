@@ -124,7 +124,11 @@ def test_avoidable_loss_is_the_distance_above_the_floor() -> None:
     config = replace(preset("model", "nano"), n_layers=1, context_length=max(map(len, split)))
     model = GPT(config, tokenizer.vocab_size).eval()
     batches = EvalBatches(
-        np.concatenate(split), config.context_length, 4, starts, bits=corpus.document_bits()
+        np.concatenate(split),
+        config.context_length,
+        4,
+        starts,
+        bits=np.array(corpus.document_bits()),
     )
     sizes, device = torch.from_numpy(tokenizer.token_bytes), torch.device("cpu")
     measured = measure(model, batches, sizes, device, nullcontext(), batches.bits)
