@@ -13,7 +13,8 @@ from data.floor import Floor
 from data.tokenizer import Tokenizer
 from tensorboard_attention import Guesses
 
-MAX_SAID = 5  # tokens, by each of the two, of all that can come next
+# Of what can come next: how many tokens, by each of the two, and with what probability.
+MAX_SAID, MIN_SAID = 5, 0.001
 
 
 def guesses_of(
@@ -33,5 +34,6 @@ def guesses_of(
             for id in dict.fromkeys((*ids, *likely))
         ]
         said.sort(key=lambda row: -row[1])
-        rows.append([(tokenizer.decode_bytes([id]), p, q) for id, p, q in said])
+        worth = [row for row in said if row[1] >= MIN_SAID or row[2] >= MIN_SAID]
+        rows.append([(tokenizer.decode_bytes([id]), p, q) for id, p, q in worth or said[:1]])
     return Guesses(bits.tolist(), (floor.nats / math.log(2)).tolist(), rows)

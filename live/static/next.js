@@ -66,7 +66,7 @@ export class NextTokens {
     const row = (name, { now, before, sure: best }, more) => ({
       name,
       value: now,
-      was: isCompared ? before : best,
+      was: isCompared ? before : sure && best,
       text: [isCompared ? `${percent(before)} → ${percent(now)}` : percent(now), ...(sure ? [least(best)] : [])].join(" · "),
       ...more,
     });

@@ -5,16 +5,17 @@ import { signedText } from "./bars.js";
 import { el, whiteSpaceKey } from "./dom.js";
 import { TokenText } from "./text.js";
 
-const AVOIDABLE = 2; // nats above the floor, from which on a token has the full colour
+const AVOIDABLE = 1; // nats above the floor, or below it, from which on a token has the full colour
 
 export class Surprise {
   // pick(place): show what else could have been there.
   constructor(pick) {
     this.text = new TokenText("Loss of every token", pick, { class: "text losses" });
     this.sum = el("p", { class: "sum" });
+    this.least = el("span");
     this.most = el("span");
-    const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
-    const scale = el("p", { class: "small" }, "0 ", ramp, this.most);
+    this.ramp = el("i", { class: "ramp", "aria-hidden": "true" });
+    const scale = el("p", { class: "small" }, this.least, this.ramp, this.most);
     this.hint = el("p", { class: "note small" });
     const title = el("h2", {}, "How surprising each token is");
     this.node = el(
@@ -40,10 +41,12 @@ export class Surprise {
     const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
     if (floor) known.push("; avoidable ", el("b", {}, signedText(meanLoss(avoidable))));
     this.sum.replaceChildren(...(Number.isNaN(now) ? [unknown] : known));
+    this.ramp.classList.toggle("signed", Boolean(floor));
+    this.least.textContent = floor ? `−${AVOIDABLE} ` : "0 ";
     this.most.textContent = floor
-      ? `${AVOIDABLE} nats above the floor, or more; blue: below it`
+      ? `+${AVOIDABLE} nat or more`
       : `${(2 * worst).toFixed(1)} nats or more; a blind guess: ${worst.toFixed(1)}`;
-    const colour = floor ? "The colour is avoidable surprise: the loss less that of a perfect reader. " : "";
+    const colour = floor ? "Avoidable surprise: the loss less that of a perfect reader (blue: below 0). " : "";
     this.hint.textContent = `${colour}Click a token to see what else it could have been. ${whiteSpaceKey(tokens)}`;
     this.text.write(tokens);
     this.text.mark(place, tokens.length - 1);

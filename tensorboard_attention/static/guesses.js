@@ -4,7 +4,7 @@
 import { el, signedNumber, tokenLabel } from "./dom.js";
 import { TokenText } from "./text.js";
 
-const AVOIDABLE = 3; // bits above the floor, from which on a token has the full colour
+const AVOIDABLE = 1.5; // bits above the floor, or below it, from which on a token has the full colour
 
 export class Guesses {
   constructor(pick) {
