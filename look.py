@@ -4,10 +4,12 @@
     python look.py run=latest text="Once there was a jolly deer." html=deer.html
     python look.py run=latest text="Once there was a jolly deer named" circuit=true
     python look.py run=latest html=forming.html steps=all
+    python look.py run=latest text="Once there was a jolly deer." reader=true
 
 Without a text, a page is written in which the model itself runs; with steps=all, one of the maps
 that the run logged. The maps and scores of a text are added to the run's log, where TensorBoard
-shows them as another probe.
+shows them as another probe. With reader=true, nothing is written, and what the model says of every
+token of a tale is printed beside what a reader says who knows the grammar of tales.
 
 Prints what was written where, and for a text the address of its maps in TensorBoard. Exit status 0;
 2 for a mistake in the settings.
@@ -20,7 +22,7 @@ import common.startup  # noqa: F401  # isort: skip
 import math
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -28,6 +30,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from zlib import crc32
+
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Column, Table
 
 from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, printable
@@ -48,6 +55,8 @@ from model import GPT, wiring_matrices
 from model.circuit import By
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
+from observe.figures import token_label
+from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
 from store.results import evidence_of, head_names, open_log
@@ -59,6 +68,8 @@ from tensorboard_attention.scores import Heads
 from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import name_fields
 
+# Of the table of reader=true, and what it has of the next token.
+WIDTH, MAX_SAID, LEAST = 112, 3, 0.005
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
 
@@ -77,6 +88,7 @@ class LookConfig:
     checkpoints: str | None
     circuit: bool
     target: str | None
+    reader: bool
     evidence: bool
     cache_dir: str
     device: str
@@ -96,6 +108,8 @@ class LookConfig:
             )
         if self.target is not None and not self.circuit:
             raise ValueError("target: is the next token of a circuit; add circuit=true")
+        if self.reader and (self.text is None or self.html is not None or self.steps == "all"):
+            raise ValueError("reader: is for one text; give text=..., and leave out html and steps")
         check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
         if self.weights is not None:
@@ -130,6 +144,9 @@ def main(values: Values) -> None:
     if config.is_live:
         assert page_file
         write_live_page(page_file, opened, config)
+        return
+    if config.text is not None and config.reader:
+        print_reader(opened, config.text, config.start)
         return
     if config.text is None:
         entries = logged_maps(opened.run)
@@ -236,13 +253,14 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     tag = f"{'bare ' if is_bare else ''}text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(text.encode()):08x}"
-    entries = []
+    entries, floor = [], opened.floor(kept)
     for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
-        probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag)
+        probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag, floor)
         wires, names = wiring_matrices(checkpoint.model, probe.tokens[0]), checkpoint.head_names()
         known = Heads({}, {}, names) if names else None
         maps = probe.log(checkpoint.step, known, wiring=wires)
-        shown = encode(maps, probe.spelled, wiring=wires, names=names)
+        said = probe.guesses()
+        shown = encode(maps, probe.spelled, wiring=wires, names=names, guesses=said)
         entries.append((tag, checkpoint.step, shown))
     events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)
@@ -252,6 +270,53 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     print(f"View: tensorboard --logdir {shlex.quote(str(logdir))}")
     print(f"{link(folder, tag)} (if TensorBoard names another port than 6006, use that)")
     return entries
+
+
+def print_reader(opened: OpenRun, text: str, start: str) -> None:
+    """Print what the model says of every token of a text, beside what can be known of it. Raises
+    UserError if nothing is, and for a text that the model cannot read."""
+    try:
+        reading = opened.read(text, start)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    floor, ids, tokenizer = reading.floor, reading.tokens.tolist(), opened.tokenizer
+    begun = len(ids) - len(tokenizer.encode(text))  # tokens before those of the text
+    if not np.isfinite(floor.nats[begun:]).any():
+        raise UserError(f"{floor.unknown}; leave out reader=true")
+    if not reading.logits.isfinite().all():
+        raise UserError("run: its logits are not finite; give another checkpoint or run")
+    guesses = guesses_of(reading.logits, ids, floor, tokenizer)
+    losses, known = np.array(guesses.losses) * math.log(2), floor.nats
+    names = ("model", "can be known", "avoidable")
+    columns = [Column(name, justify="right") for name in names]
+    said = (Column(f"next: {name}", overflow="fold") for name in ("the model", "a perfect reader"))
+    table = Table("token", *columns, *said, box=SIMPLE)
+    for place in range(begun, len(ids)):
+        loss, least, rows = losses[place], known[place], guesses.next_tokens[place]
+        table.add_row(
+            token_label(tokenizer.decode_bytes(ids[place : place + 1])),
+            percent(math.exp(-loss)),
+            percent(math.exp(-least)),
+            "?" if math.isnan(loss - least) else f"{loss - least:+.3f}",
+            likeliest((token, share) for token, share, _ in rows),
+            likeliest((token, share) for token, _, share in rows),
+        )
+    Console(width=WIDTH, highlight=False, markup=False).print(table)
+    of_both = np.isfinite(losses) & np.isfinite(known) & (np.arange(len(ids)) >= begun)
+    loss, least = (values[of_both].mean() for values in (losses, known))
+    print(f"loss {loss:.4f} nats per token, floor {least:.4f}, avoidable {loss - least:+.4f}")
+    if floor.unknown:
+        print(f"note: {floor.unknown}", file=sys.stderr)
+
+
+def percent(share: float) -> str:
+    return "?" if math.isnan(share) else f"{share:.1%}"
+
+
+def likeliest(chances: Iterable[tuple[bytes, float]]) -> str:
+    """The most probable tokens, without those that have hardly a chance."""
+    found = sorted(((p, token) for token, p in chances if p >= LEAST), reverse=True)[:MAX_SAID]
+    return "  ".join(f"{token_label(token)} {p:.0%}" for p, token in found)
 
 
 def link(folder: Path, tag: str) -> str:

@@ -1,4 +1,5 @@
-"""The floor of every token of a tale: its information, given all tokens before it.
+"""The perfect reader of tales, who knows their grammar, and the floor of every token: its
+information, given all tokens before it.
 
 A token also says what does not follow: ` a` excludes ` an`, which is another token. So all words
 that can come next are written out, each with its probability and its own tokens, and a token is as
@@ -11,17 +12,38 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from data.pieces import WORD_START
-from data.tales import STORY, Grammar, Slot, ends_sentence
+from data.tales import STORY, Grammar, Option, Rule, Slot, Tales, ends_sentence, tales_rules
+from data.tokenizer import Tokenizer
 
 Left = tuple[str | Slot, Any]  # what is still to be written: the next part, and what is left then
+Encode = Callable[[str], Sequence[int]]
+TALES = Slot("tales", "tales", None, None)  # tales without an end
+NOTHING: frozenset[str] = frozenset()
 _WORD_START = re.compile(WORD_START)
+
+
+class Floor(NamedTuple):
+    """What a perfect reader makes of a text.
+
+    nats: the information of each token, given those before it: the loss of a perfect model. NaN
+        from the first one on that no tale has there.
+    next_tokens: after each token, the probability of every token that can come next, by id; of the
+        tokens whose nats are known.
+    unknown: why some nats are NaN, in one line; "" if none are.
+    """
+
+    nats: Float64[np.ndarray, " token"]
+    next_tokens: list[dict[int, float]]
+    unknown: str = ""
 
 
 class Derivation(NamedTuple):
@@ -40,8 +62,47 @@ class Derivation(NamedTuple):
     held: frozenset[str]
 
 
+def no_floor(n_tokens: int, why: str) -> Floor:
+    """That of a text of which nothing is known."""
+    return Floor(np.full(n_tokens, np.nan), [], why)
+
+
+def next_tokens(
+    text: str, tokenizer: Tokenizer, grammar: Grammar | None = None
+) -> dict[int, float]:
+    """After the tokens of a text, the probability of every token that can come next, by id.
+
+    tokenizer, grammar: those of `floor_of`.
+
+    Raises ValueError, with the word from which on, if no tale begins with these tokens.
+    """
+    floor = floor_of(tokenizer.encode_document(text), tokenizer, grammar)
+    if floor.unknown:
+        raise ValueError(floor.unknown)
+    return floor.next_tokens[-1]
+
+
+def floor_of(tokens: Sequence[int], tokenizer: Tokenizer, grammar: Grammar | None = None) -> Floor:
+    """What a perfect reader makes of the tokens of a tale, or of several. What begins a document in
+    training may be before the first one, and is certain.
+
+    tokenizer: of a run on tales. If it does not cut at spaces, nothing is known.
+    grammar: by default, that of the tales.
+    """
+    if not tokenizer.cuts_at_spaces:
+        return no_floor(len(tokens), "tokenizer: joins words, so no floor of a token is known")
+    rules, unique = tales_rules() if grammar is None else grammar
+    tales = Rule([Option((STORY, Tales.document_end, TALES), 1)])
+    start, _ = tokenizer.beginning()
+    given = start if [*tokens[: len(start)]] == start[: len(tokens)] else []
+    first = Derivation(1.0, "", (TALES, None), {}, NOTHING, NOTHING)
+    text = tokenizer.decode(tokens[len(given) :])
+    encode = lru_cache(maxsize=None)(tokenizer.encode)
+    return _read(tokens, given, first, text, encode, Grammar({**rules, TALES.rule: tales}, unique))
+
+
 def token_bits(
-    text: str, before: str, after: str, encode: Callable[[str], Sequence[int]], grammar: Grammar
+    text: str, before: str, after: str, encode: Encode, grammar: Grammar
 ) -> Float64[np.ndarray, " token"]:
     """The information of every token of `before`, `text` and `after`, in bits: the loss of a
     perfect model. They add up to `Tale.bits`.
@@ -51,30 +112,69 @@ def token_bits(
 
     Raises ValueError for a text that is no tale.
     """
-    nothing: frozenset[str] = frozenset()
-    agreeing = [Derivation(1.0, before, (STORY, (after, None)), {}, nothing, nothing)]
-    bits: list[float] = []
-    for word in _WORD_START.split(before + text + after):
+    whole = before + text + after
+    tokens = [token for word in _WORD_START.split(whole) for token in encode(word)]
+    first = Derivation(1.0, before, (STORY, (after, None)), {}, NOTHING, NOTHING)
+    floor = _read(tokens, [], first, whole, encode, grammar)
+    if floor.unknown:
+        raise ValueError(floor.unknown)
+    return floor.nats / math.log(2)
+
+
+def _read(
+    tokens: Sequence[int],
+    given: Sequence[int],
+    first: Derivation,
+    text: str,
+    encode: Encode,
+    grammar: Grammar,
+) -> Floor:
+    """The floor of tokens that begin with those `given`, and go on with those of a `text` that
+    `first` derives."""
+    found = [*_chances(tokens, [(given, first)], encode, grammar)]
+    n_known = len(found) - 1
+    known = [chances[token] for token, chances in zip(tokens[:n_known], found, strict=False)]
+    nats = np.full(len(tokens), np.nan)
+    nats[:n_known] = np.abs(np.log(known))  # of a certain token, the sum can be rounded above one
+    if n_known == len(tokens):
+        return Floor(nats, found[1:])
+    words = _WORD_START.split(text)
+    ends = np.cumsum([len(encode(word)) for word in words])
+    place = min(int(np.searchsorted(ends, n_known - len(given), side="right")), len(words) - 1)
+    cut = ", or ends within a word" if place == len(words) - 1 else ""
+    return Floor(nats, found[1:], f"text: is no tale, from {words[place]!r:.80} on{cut}")
+
+
+def _chances(
+    tokens: Sequence[int],
+    possible: Iterable[tuple[Sequence[int], Derivation]],
+    encode: Encode,
+    grammar: Grammar,
+) -> Iterator[dict[int, float]]:
+    """In the place of each token, and after the last one, the probability of every token that can
+    be there, by id. The last place is that of a token which cannot, if there is one.
+
+    possible: what can be there first: tokens, and the derivation of what follows them.
+    """
+    for token in (*tokens, None):
+        words: list[tuple[Sequence[int], Derivation]] = []
+        for ids, derivation in possible:
+            if ids:
+                words.append((ids, derivation))
+            else:
+                found = _next_words(derivation, grammar)
+                words += ((encode(word), left) for word, left in found if word)
+        chances: dict[int, float] = defaultdict(float)
+        for ids, left in words:
+            chances[ids[0]] += left.probability
+        yield dict(chances)
+        if token is None or token not in chances:
+            return
         possible = [
-            (found, left)
-            for derivation in agreeing
-            for found, left in _next_words(derivation, grammar)
+            (ids[1:], left._replace(probability=left.probability / chances[token]))
+            for ids, left in words
+            if ids[0] == token
         ]
-        same = [(encode(found), left.probability) for found, left in possible]
-        total = 1.0  # more than those of all words, if the last one could have been longer
-        for place, token in enumerate(encode(word)):
-            same = [pair for pair in same if place < len(pair[0]) and pair[0][place] == token]
-            probability = math.fsum(chance for _, chance in same)
-            if not probability:
-                raise ValueError(f"text: is no tale, from {word!r} on")
-            bits.append(math.log2(total / probability))
-            total = probability
-        agreeing = [
-            left._replace(probability=left.probability / total)
-            for found, left in possible
-            if found == word
-        ]
-    return np.array(bits)
 
 
 def _next_words(before: Derivation, grammar: Grammar) -> Iterator[tuple[str, Derivation]]:
@@ -103,6 +203,8 @@ def _choose(
     draft: Derivation, slot: Slot, left: Left | None, grammar: Grammar
 ) -> Iterator[Derivation]:
     """The derivation with each option of a slot."""
+    if slot == TALES:  # nothing of one tale is known in the next
+        draft = draft._replace(words={}, once=NOTHING, held=NOTHING)
     rule = grammar.rules[slot.chosen_rule(draft.words)]
     for option, probability in rule.probabilities(draft.held):
         word, chance = option.word, draft.probability * probability

@@ -6,10 +6,11 @@ Only the settings of the model and the name are read: no other setting can preve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -29,6 +30,7 @@ from store.weights import load_model
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.encoding import Dataset
+    from data.floor import Floor
     from store.results import Names
 
 STARTS = ("document", "text")  # what a text begins with: as in training, or with itself
@@ -42,7 +44,8 @@ class RunConfig:
     name: str | None = None
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Reading:
     """A text as the model reads it.
 
     spelled: what each token spells; bytes that are not UTF-8 as escapes.
@@ -57,6 +60,12 @@ class Reading(NamedTuple):
     logits: Float[Tensor, "token vocab"]
     maps: list[Float[Tensor, "head query key"]]
     contexts: list[Float[Tensor, "head query d_head"]]
+    _run: OpenRun = field(repr=False)
+
+    @cached_property
+    def floor(self) -> Floor:
+        """What a perfect reader of tales makes of the text; see `OpenRun.floor`."""
+        return self._run.floor(self.tokens.tolist())
 
 
 @dataclass(frozen=True)
@@ -103,13 +112,22 @@ class OpenRun:
             logits,
             [steps.weights[0] for steps in layers],
             [steps.context[0] for steps in layers],
+            self,
         )
+
+    def floor(self, tokens: Sequence[int]) -> Floor:
+        """What a reader who knows the grammar of tales makes of the tokens of a text: how much each
+        of them still tells, in nats, and what can come next. Nothing is known, and why is said, if
+        the run was not trained on tales."""
+        from inference.corpus import floor_in  # writing a text does without
+
+        return floor_in(self.run, self.tokenizer, tokens)
 
     def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
         """The text that the run was trained on, and the tokens of its validation split, which are
         kept in `cache_dir`. Raises UserError if the run has none, as one that was converted, and if
         it is not at hand or has changed."""
-        from inference.corpus import text_of  # writing a text does without
+        from inference.corpus import text_of
 
         return text_of(self.run, self.tokenizer, cache_dir)
 

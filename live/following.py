@@ -39,6 +39,7 @@ RUN = {
     "examples": {str: str},
     "names": [[str]],
 }
+READER = {str: [(NUMBER, [(int, NUMBER)])]}  # a run of an earlier version has none
 
 
 def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
@@ -70,6 +71,7 @@ def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
 def _check(data: Any) -> None:
     """Raises some exception unless this is what `describe` returns."""
     tokenizer, run = data["tokenizer"], data["run"]
+    reader = run.get("reader", {})
     sizes = [data["config"][name] for name in ("n_layers", "n_heads", "context_length")]
     if not (
         data["weights"] == "float16"
@@ -80,6 +82,13 @@ def _check(data: Any) -> None:
         and all(fits(tokenizer[name], kind) for name, kind in TOKENIZER.items())
         and data["config"]["vocab_size"] == len(tokenizer["tokens"])
         and all(fits(run[name], kind) for name, kind in RUN.items())
+        and fits(reader, READER)
+        and all(
+            0 <= id < len(tokenizer["tokens"])
+            for places in reader.values()
+            for _, chances in places
+            for id, _ in chances
+        )
         and data["names"] == {}  # they come with the weights
         # Matching an arbitrary pattern can take for ever.
         and tokenizer["pattern"] in {javascript(pattern) for pattern in PATTERNS}

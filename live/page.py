@@ -33,10 +33,10 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "patching", "worker"),
 )
-TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js", "induction.js")
+TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js", "induction.js", "guesses.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
-    *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "bars"),
+    *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "perfect", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
     *("circuit", "activity", "reasons", "second", "sweep", "streams", "patches", "understanding"),
     *("foot", "tour", "layout", "author", "app"),

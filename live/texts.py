@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import UInt
 
 from data.corpus import Corpus
+from data.floor import floor_of
 from data.tales import Tale, Tales, TalesConfig
 from data.tales_grammar import GIRLS, WORDS
 from data.tokenizer import Tokenizer
@@ -30,6 +31,7 @@ FEW = 3  # places to begin at; with fewer, a text is divided at smaller parts
 WORD = re.compile(r"[^\W\d_]{2,}")
 MIN_MENTIONS, MIN_WORDS = 2, 3  # of a name, in a passage
 MAX_WORDS = 300  # of a text, in which a repeated passage is looked for
+MIN_CHANCE = 0.001  # of a token in the page
 ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
@@ -53,6 +55,7 @@ def page_texts(
     examples: by name, a document up to a repeated name, and one up to the end of a repeated
         passage.
     reference: another text, for means. names: those of `name_groups`.
+    reader: what a perfect reader says of the prompt and the examples, if they are the run's tales.
     """
     found = _Finder(tokenizer, context_length)
     source = spare_corpus() if tokens is None else corpus
@@ -67,12 +70,27 @@ def page_texts(
     *texts, reference = texts if len(texts) > 1 else texts * 2
     examples = found.examples(texts)
     prompt = min(filter(None, prompts), key=len, default="")
+    prompt = prompt or found.prompt(examples.get("a repeated name", texts[0]))
+    examples = {kind: _STOPS[kind](text) for kind, text in examples.items()}
+    own = [prompt, *examples.values()] if isinstance(corpus, Tales) else []
     return {
-        "prompt": prompt or found.prompt(examples.get("a repeated name", texts[0])),
-        "examples": {kind: _STOPS[kind](text) for kind, text in examples.items()},
+        "prompt": prompt,
+        "examples": examples,
+        "reader": {text: said for text in own if (said := _perfect_reader(text, tokenizer))},
         "reference": reference,
         "names": name_groups(corpus),
     }
+
+
+def _perfect_reader(text: str, tokenizer: Tokenizer) -> list[Any]:
+    """For each token of a tale, the nats that it tells, and the ids and probabilities of what can
+    come after it, the most probable first, down to MIN_CHANCE. Empty if they are not known."""
+    floor = floor_of(tokenizer.encode_document(text), tokenizer)
+    said = []
+    for nats, chances in zip(floor.nats.tolist(), floor.next_tokens, strict=False):
+        likely = sorted((chance, id) for id, chance in chances.items() if chance >= MIN_CHANCE)
+        said.append([round(nats, 4), [[id, round(chance, 4)] for chance, id in reversed(likely)]])
+    return [] if floor.unknown else said
 
 
 def _before_name(tale: Tale) -> str:

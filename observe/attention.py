@@ -19,13 +19,16 @@ import torch
 from jaxtyping import Float, UInt
 from torch import Tensor
 
+from data.floor import Floor, floor_of
+from data.tales import Tales
 from data.tokenizer import Tokenizer
-from model import GPT, wiring_matrices
+from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads, token_label
+from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, maps_of, spell
 from observe.need import need
-from tensorboard_attention import add_attention
+from tensorboard_attention import Guesses, add_attention
 from tensorboard_attention.naming import HeadName
 from tensorboard_attention.scores import NEED, THIS_TEXT, Heads
 from training.callback import Callback
@@ -96,7 +99,8 @@ class AttentionMaps(Callback):
     def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
         self.config, self.model = config, context.model
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
-        self.probe = Probe(writer, context.model, tokenizer, tokens, TAG)
+        floor = floor_of(tokens, tokenizer) if isinstance(context.corpus, Tales) else None
+        self.probe = Probe(writer, context.model, tokenizer, tokens, TAG, floor)
         self.heads: HeadNames | None = None
         try:
             documents = documents_of(context.model, context.dataset)
@@ -170,7 +174,8 @@ def first_word(context: RunContext, tokens: UInt[np.ndarray, " token"]) -> int:
 
 
 class Probe:
-    """A text whose attention maps are logged under `tag`."""
+    """A text whose attention maps are logged under `tag`; with its `floor`, if that is known, also
+    what the model says of its tokens."""
 
     def __init__(
         self,
@@ -179,8 +184,10 @@ class Probe:
         tokenizer: Tokenizer,
         tokens: Sequence[int],
         tag: str,
+        floor: Floor | None = None,
     ) -> None:
         self.writer, self.model, self.tag = writer, model, tag
+        self.tokenizer, self.floor = tokenizer, floor
         self.tokens = torch.tensor([tokens])
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
         self.labels = [token_label(token) for token in self.spelled[:MAX_IMAGE_TOKENS]]
@@ -216,8 +223,18 @@ class Probe:
             wiring=wiring,
             counts=given.counts,
             names=given.names or None,
+            guesses=self.guesses(),
         )
         return maps
+
+    @torch.no_grad()
+    def guesses(self) -> Guesses | None:
+        """What the model says of the tokens, beside what can be known of them."""
+        if self.floor is None or np.isnan(self.floor.nats).all():
+            return None
+        with eval_mode(self.model):
+            logits = self.model(self.tokens.to(next(self.model.parameters()).device))[0]
+        return guesses_of(logits, self.tokens[0].tolist(), self.floor, self.tokenizer)
 
     def draw(self, maps: Sequence[Maps], step: int) -> None:
         """Log the images of the first tokens under `maps/layer <n>`."""

@@ -7,7 +7,15 @@ Importing this package does not import torch.
 
 from tensorboard_attention.export import page
 from tensorboard_attention.notebook import show
-from tensorboard_attention.summary import add_attention, attention_summary, encode
+from tensorboard_attention.summary import Guesses, add_attention, attention_summary, encode
 from tensorboard_attention.twins import match_heads
 
-__all__ = ["add_attention", "attention_summary", "encode", "match_heads", "page", "show"]
+__all__ = [
+    "Guesses",
+    "add_attention",
+    "attention_summary",
+    "encode",
+    "match_heads",
+    "page",
+    "show",
+]

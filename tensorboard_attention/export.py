@@ -20,8 +20,8 @@ STYLE = "style.css"
 # Each imports only those before it.
 NAMES = """
     dom colours broken maps source state controls naming marks matters grid viewport picture text
-    words opening choice order save panel scores headcurves wiring learned neurons induction notes
-    theme keys address play difference inspector compare app
+    words opening choice order save panel scores headcurves wiring learned neurons induction
+    guesses notes theme keys address play difference inspector compare app
 """
 MODULES = [f"{name}.js" for name in NAMES.split()]
 # The browser refuses any request that the page makes.

@@ -32,8 +32,11 @@ FIELDS = {
     "overview": str,
     "not_finite": [(int, int)],
     "wiring": [(int, int, int, int, int, float | int)],
+    "losses": [float | int | None],
+    "floor": [float | int | None],
+    "next": [[(str, float | int | None, float | int | None)]],
 }
-OPTIONAL = {"keys", "details", "not_finite", "wiring"}
+OPTIONAL = {"keys", "details", "not_finite", "wiring", "losses", "floor", "next"}
 
 
 class Columns(NamedTuple):
@@ -81,6 +84,9 @@ def _read(header: dict[str, Any]) -> Header:
     # Each step has scores, so that its size bounds the number of heads.
     if not scores or min(heads) < 1 or not tokens or not keys:
         raise ValueError("something is empty")
+    guesses = [header[name] for name in ("losses", "floor", "next") if name in header]
+    if guesses and [*map(len, guesses)] != [len(tokens)] * 3:
+        raise ValueError("it does not say something of every token")
     said = [header[name] for name in ("sentences", "roles", "details") if name in header]
     for layers in (*scores.values(), *said):
         if [len(layer) for layer in layers] != heads:

@@ -23,6 +23,11 @@ A summary holds all layers and heads of one probe at one step, as a tensor of tw
                 not_finite [layer, head] of each head with weights that are not finite
                 wiring     edges, the largest share first: way (0 query, 1 key, 2 value), layer and
                            head, earlier layer and head (-1: its MLP), share
+                losses     the loss of each token in bits; null for the first
+                floor      the same of a perfect reader, who knows all that can be known; null where
+                           it is unknown
+                next       after each token, tokens that can come next, with their probability by
+                           the model, and by the perfect reader (null: unknown)
     maps    zlib: one byte per weight, round(255 sqrt(weight)), layer by layer, head by head, row by
             row; for causal maps only the keys up to the query. The square root keeps small weights
             apart; it is off by at most 1/510.
@@ -33,7 +38,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +60,20 @@ MAX_TOKENS = 512  # 12 x 12 causal maps of 512 tokens are 19 MB per step before 
 WEAKEST, MAX_EDGES = 0.05, 2000  # smaller shares are not logged, nor more edges
 
 
+class Guesses(NamedTuple):
+    """What a model says of the tokens of a text, beside what a perfect reader says, who knows all
+    that can be known.
+
+    losses: of each token, in bits. floor: the same of the perfect reader. NaN: unknown.
+    next_tokens: after each token, the bytes of some that can come next, with the probability that
+        the model gives them, and that of the perfect reader (NaN: unknown).
+    """
+
+    losses: Sequence[float]
+    floor: Sequence[float]
+    next_tokens: Sequence[Sequence[tuple[bytes, float, float]]]
+
+
 def add_attention(
     writer: SummaryWriter,
     tag: str,
@@ -68,6 +87,7 @@ def add_attention(
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
     names: Sequence[Sequence[HeadName]] | None = None,
+    guesses: Guesses | None = None,
 ) -> None:
     """Log the attention maps of a text for TensorBoard's Attention tab.
 
@@ -94,13 +114,14 @@ def add_attention(
     counts: over how many queries given scores are means, by name; shown beside them.
     names: what each head is called, by layer and head, as `name_heads` returns it for many texts.
         By default, heads are named after what they do on this text.
+    guesses: what the model says of each token and of what comes next, beside what can be known.
 
     Maps of more than MAX_TOKENS tokens are cut, weights that are not finite are not shown, and
     weights outside 0 to 1 as 0 or 1; the tab then shows a note. Raises ValueError, with the likely
     cause, for shapes that do not fit, and for rows that do not sum to one.
     """
     summary = attention_summary(
-        tag, maps, tokens, scores, key_tokens, decode, measured, wiring, counts, names
+        tag, maps, tokens, scores, key_tokens, decode, measured, wiring, counts, names, guesses
     )
     writer._get_file_writer().add_summary(summary, step)
 
@@ -128,6 +149,7 @@ def encode(
     wiring: Any = None,
     counts: Mapping[str, int] | None = None,
     names: Sequence[Sequence[HeadName]] | None = None,
+    guesses: Guesses | None = None,
 ) -> list[bytes]:
     """The header and the maps, in the format above. Arguments and errors as for `add_attention`."""
     is_cross = key_tokens is not None
@@ -166,6 +188,7 @@ def encode(
         | dict(counts or {}),
         **name_fields(here.names if names is None else names),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
+        **({} if guesses is None else _guess_fields(guesses, len(texts))),
     }
     if broken := [
         [layer, head]
@@ -183,6 +206,22 @@ def name_fields(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
         "roles": [[[name.label, name.pattern] for name in layer] for layer in names],
         "details": [[name.details for name in layer] for layer in names],
         "overview": overview([name.label for layer in names for name in layer]),
+    }
+
+
+def _guess_fields(guesses: Guesses, n_tokens: int) -> dict[str, Any]:
+    """The fields of a header with what is said of tokens."""
+    if {*map(len, guesses)} != {n_tokens}:
+        raise ValueError(f"guesses: do not fit {n_tokens} tokens; give as many of each")
+    rows = []
+    for row in guesses.next_tokens[:MAX_TOKENS]:
+        texts = token_texts([token for token, _, _ in row], None)
+        said = zip(texts, row, strict=True)
+        rows.append([[text, _finite(model), _finite(known)] for text, (_, model, known) in said])
+    return {
+        "losses": [*map(_finite, guesses.losses[:MAX_TOKENS])],
+        "floor": [*map(_finite, guesses.floor[:MAX_TOKENS])],
+        "next": rows,
     }
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from playwright import sync_api
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -19,7 +23,7 @@ from inference.opening import open_run
 from tensorboard_attention.summary import name_fields
 from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
 from tensorboard_attention.tests.events import HEADER, event, write
-from tests.conftest import command, succeed
+from tests.conftest import command, files, succeed
 
 
 @pytest.fixture
@@ -63,6 +67,54 @@ def test_a_text_is_logged_as_another_probe(run: Path) -> None:
     assert [*logged(run, tag)] == [6]
     # The run's own curves are unchanged.
     assert events.Scalars("loss/bits_per_byte_train")[-1].step == 6
+
+
+def test_what_can_be_known_of_the_probe_is_logged(run: Path) -> None:
+    """In bits, beside the losses of the model at each step, and what both say of the next token."""
+    opened = open_run(run, "last")
+    header, _ = logged(run, "attention")[6]
+    ids = opened.tokenizer.encode("".join(header["tokens"]))
+    floor, logits = opened.floor(ids), opened.model(torch.tensor([ids]))[0]
+    nats = F.cross_entropy(logits[:-1], torch.tensor(ids[1:]), reduction="none")
+    assert np.array(header["floor"]) * math.log(2) == pytest.approx(floor.nats, abs=1e-5)
+    assert header["losses"][0] is None and len(ids) > 20
+    assert np.array(header["losses"][1:]) * math.log(2) == pytest.approx(nats.tolist(), abs=1e-4)
+    assert logged(run, "attention")[0][0]["losses"] != header["losses"]
+    said = zip(header["next"], logits.softmax(-1), floor.next_tokens, strict=True)
+    for rows, model, known in said:
+        assert [p for _, p, _ in rows] == sorted((p for _, p, _ in rows), reverse=True)
+        assert {round(max(known.values()), 6), round(max(model.tolist()), 4)} <= {
+            *(q for _, _, q in rows),
+            *(round(p, 4) for _, p, _ in rows),
+        }
+
+
+def test_a_text_beside_a_perfect_reader(run: Path) -> None:
+    before = files(run)
+    done = command("look", "run=run", "text=Once there was no", "reader=true", cwd=run.parent)
+    assert done.returncode == 0 and files(run) == before
+    assert done.stderr == "note: text: is no tale, from ' no' on, or ends within a word\n"
+    opened = open_run(run, "last")
+    reading = opened.read("Once there was no")
+    chances = reading.logits.softmax(-1)
+    *_, loss_line = done.stdout.strip().splitlines()
+    rows = [line.split() for line in done.stdout.splitlines() if "%" in line]
+    shares = iter(rows)
+    losses, known = [], []
+    begun = len(reading.tokens) - len(opened.tokenizer.encode("Once there was no"))
+    for place in range(begun, len(reading.tokens)):
+        p = chances[place - 1, reading.tokens[place]].item()
+        row = next(row for row in shares if len(row) > 3 and row[1] == f"{p:.1%}")
+        nats = reading.floor.nats[place]
+        if np.isnan(nats):
+            assert row[2:4] == ["?", "?"]
+            continue
+        assert row[2] == f"{math.exp(-nats):.1%}" and row[3] == f"{-math.log(p) - nats:+.3f}"
+        losses.append(-math.log(p))
+        known.append(nats)
+    mean, least = np.mean(losses), np.mean(known)
+    whole = f"loss {mean:.4f} nats per token, floor {least:.4f}, avoidable {mean - least:+.4f}"
+    assert loss_line == whole
 
 
 def test_the_page_contains_what_was_logged(run: Path) -> None:

@@ -8,6 +8,7 @@ import { Inspector } from "./inspector.js";
 import { arrange, buildParts } from "./layout.js";
 import { NEWEST, anyOff, readFragment, writeFragment } from "./link.js";
 import { Opening } from "./opening.js";
+import { PerfectReader } from "./perfect.js";
 import { fileName } from "./save.js";
 import { Study } from "./study.js";
 import { VIEWS } from "./views.js";
@@ -41,6 +42,7 @@ export class LivePage extends Inspector {
     this.pending = 0; // reads and questions in progress
     this.runs = { ".": { "": data.steps } }; // as the tab's picker knows them
     this.author = new Author(this);
+    this.perfect = new PerfectReader(data, study.vocabulary);
   }
 
   async begin() {
@@ -137,6 +139,7 @@ export class LivePage extends Inspector {
       return;
     }
     this.maps = this.reading.maps;
+    this.sure = this.perfect.read(this.reading);
     const last = this.reading.ids.length - 1;
     if (state.place > last) state.place = null;
     if (state.token === NEWEST) {
@@ -165,10 +168,11 @@ export class LivePage extends Inspector {
     const { turn, state, reading } = this;
     const isNew = () => turn === this.turn && reading === this.reading;
     const instead = state.place === null ? null : this.reading.token(state.place);
+    const sure = this.sure?.[(state.place ?? reading.ids.length) - 1][1];
     try {
-      const rows = await this.study.probabilities(state, reading);
+      const rows = await this.study.probabilities(state, reading, sure);
       if (!isNew()) return;
-      this.next.show(rows, instead);
+      this.next.show(rows, instead, sure);
       await this.understanding.show(state, reading, isNew);
       if (isNew()) await this.tour.show(isNew);
     } catch (error) {
@@ -192,7 +196,9 @@ export class LivePage extends Inspector {
     this.scores.show([{ maps, layer, head, step: state.step, steps: 1, curves: null }]);
     const { losses, before, tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
-    this.surprise.show(tokens, losses, before?.losses, worst, state.place, this.author.wroteBroken);
+    const floor = this.sure?.map(([nats]) => nats);
+    this.surprise.show(tokens, losses, before?.losses, worst, state.place, this.author.wroteBroken, floor);
+    this.unknown.hidden = Boolean(floor) || !this.perfect.texts.length;
     this.grow();
     const all = reading.from + tokens.length;
     const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;

@@ -14,11 +14,11 @@ export function changeOf(rows) {
 // The rows that are worth reading, and how much all other tokens have together. kept: the id of a token
 // whose row stays.
 function divide(rows, kept) {
-  const most = ({ now, before = 0 }) => Math.max(now, before);
+  const most = ({ now, before = 0, sure = 0 }) => Math.max(now, before, sure);
   const least = Math.min(WORTH_A_ROW, Math.max(...rows.map(most)) / 10);
   const shown = rows.filter((row) => row.id === kept || most(row) >= least);
   const rest = (name) => Math.max(0, shown.reduce((left, row) => left - row[name], 1));
-  return { shown, others: { now: rest("now"), before: rest("before") } };
+  return { shown, others: { now: rest("now"), before: rest("before"), sure: rest("sure") } };
 }
 
 export class NextTokens {
@@ -42,31 +42,37 @@ export class NextTokens {
   }
 
   // rows: {id, token, now, before} with probabilities; before is undefined if nothing is off.
-  // instead: the token in whose place they are, {token, place, id}; null for the next one.
-  show(rows, instead) {
+  // instead: the token in whose place they are, {token, place, id}; null for the next one. sure: [id,
+  // probability] by a perfect reader, if it is known.
+  show(rows, instead, sure) {
     this.rows = rows;
+    const chances = sure && new Map(sure);
     this.title.textContent = instead
       ? `Instead of ${tokenLabel(instead.token)} (token ${instead.place})`
       : "What comes next";
     const isCompared = rows.some(({ before }) => before !== undefined);
-    this.list.classList.toggle("compared", isCompared);
+    this.list.classList.toggle("compared", isCompared || Boolean(sure));
+    this.list.classList.toggle("three", isCompared && Boolean(sure));
     this.note.textContent = instead
       ? "Choose one to go on from there; the rest of the text is dropped."
       : isCompared
         ? "Before (the line in a bar) → now that parts are off. Choose a token to add it."
         : "Choose a token to add it to the text.";
+    if (sure) this.note.textContent += ` After the dot${isCompared ? "" : " (and the line in a bar)"}: what a perfect reader says.`;
     this.back.hidden = !instead;
-    const { shown, others } = divide(rows, instead?.id);
-    const row = (name, { now, before }, more) => ({
+    const known = rows.map((each) => ({ ...each, sure: sure && (chances.get(each.id) ?? 0) }));
+    const { shown, others } = divide(known, instead?.id);
+    const least = (share) => percent(share || 1e-9); // what is rarer than 0.1% is not in the page
+    const row = (name, { now, before, sure: best }, more) => ({
       name,
       value: now,
-      was: isCompared ? before : undefined,
-      text: isCompared ? `${percent(before)} → ${percent(now)}` : percent(now),
+      was: isCompared ? before : sure && best,
+      text: [isCompared ? `${percent(before)} → ${percent(now)}` : percent(now), ...(sure ? [least(best)] : [])].join(" · "),
       ...more,
     });
-    const chosen = ({ id, token, now, before }) => ({
+    const chosen = ({ id, token, now, before, sure: best }) => ({
       mark: instead?.id === id,
-      spoken: `${spokenToken(token)}, ${percent(now)}${isCompared ? `, before ${percent(before)}` : ""}`,
+      spoken: `${spokenToken(token)}, ${percent(now)}${isCompared ? `, before ${percent(before)}` : ""}${sure ? `, perfect reader ${least(best)}` : ""}`,
       onclick: () => this.choose(id),
     });
     this.list.replaceChildren(

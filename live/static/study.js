@@ -46,10 +46,12 @@ export class Study {
     return shown && new TextRead(this, asked, from, answer, view, shown.maps);
   }
 
-  // The most probable tokens in the place that a state looks at, with the one that is there.
-  async probabilities({ place }, reading) {
-    const ask = () => this.asking.ask("next", { ...reading.asked, i: place - 1, k: SHOWN });
-    const { rows } = place === null ? reading : ((await ask()) ?? {});
+  // The most probable tokens in the place that a state looks at, with the one that is there, and those of
+  // `sure`: [id, probability] by a perfect reader, the most probable first.
+  async probabilities({ place }, reading, sure = []) {
+    const [i, more] = [(place ?? reading.ids.length) - 1, sure.slice(0, SHOWN).map(([id]) => id)];
+    const ask = () => this.asking.ask("next", { ...reading.asked, i, k: SHOWN, more });
+    const { rows } = place === null && !more.length ? reading : ((await ask()) ?? {});
     return rows?.map((row) => ({ ...row, token: this.labels[row.id] }));
   }
 

@@ -1,16 +1,21 @@
-// The text again, token by token: how much each one surprised the model is its background.
+// The text again, token by token: how much each one surprised the model is its background, or where that
+// is known, how much of it a perfect reader would have avoided.
 
+import { signedText } from "./bars.js";
 import { el, whiteSpaceKey } from "./dom.js";
 import { TokenText } from "./text.js";
+
+const AVOIDABLE = 1; // nats above the floor, or below it, from which on a token has the full colour
 
 export class Surprise {
   // pick(place): show what else could have been there.
   constructor(pick) {
     this.text = new TokenText("Loss of every token", pick, { class: "text losses" });
     this.sum = el("p", { class: "sum" });
+    this.least = el("span");
     this.most = el("span");
-    const ramp = el("i", { class: "ramp", "aria-hidden": "true" });
-    const scale = el("p", { class: "small" }, "0 ", ramp, this.most);
+    this.ramp = el("i", { class: "ramp", "aria-hidden": "true" });
+    const scale = el("p", { class: "small" }, this.least, this.ramp, this.most);
     this.hint = el("p", { class: "note small" });
     const title = el("h2", {}, "How surprising each token is");
     this.node = el(
@@ -24,8 +29,9 @@ export class Surprise {
 
   // losses, before: nats by token, NaN for the first; before, with all parts on, is null if nothing is off.
   // worst: the loss of a guess among all tokens. place: the token that was picked, or null. wroteBroken:
-  // whether the model wrote the end of the text with parts off.
-  show(tokens, losses, before, worst, place, wroteBroken) {
+  // whether the model wrote the end of the text with parts off. floor: the losses of a perfect reader, if known.
+  show(tokens, losses, before, worst, place, wroteBroken, floor) {
+    const avoidable = floor && losses.map((loss, i) => loss - floor[i]);
     const now = meanLoss(losses);
     const unknown = tokens.length < 2 ? "The loss is known from the second token on." : "The loss is not finite.";
     const written = wroteBroken ? ", whose end it wrote with parts off" : "";
@@ -33,12 +39,21 @@ export class Surprise {
       ? ` nats a token with parts off, ${meanLoss(before).toFixed(3)} with all on, of the same text${written}`
       : " nats a token, of this text";
     const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
+    if (floor) known.push("; avoidable ", el("b", {}, signedText(meanLoss(avoidable))));
     this.sum.replaceChildren(...(Number.isNaN(now) ? [unknown] : known));
-    this.most.textContent = `${(2 * worst).toFixed(1)} nats or more; a blind guess: ${worst.toFixed(1)}`;
-    this.hint.textContent = `Click a token to see what else it could have been. ${whiteSpaceKey(tokens)}`;
+    this.ramp.classList.toggle("signed", Boolean(floor));
+    this.least.textContent = floor ? `−${AVOIDABLE} ` : "0 ";
+    this.most.textContent = floor
+      ? `+${AVOIDABLE} nat or more`
+      : `${(2 * worst).toFixed(1)} nats or more; a blind guess: ${worst.toFixed(1)}`;
+    const colour = floor ? "Avoidable surprise: the loss less that of a perfect reader (blue: below 0). " : "";
+    this.hint.textContent = `${colour}Click a token to see what else it could have been. ${whiteSpaceKey(tokens)}`;
     this.text.write(tokens);
     this.text.mark(place, tokens.length - 1);
-    this.text.shade((i) => [losses[i] / (2 * worst), lossText(losses[i], before?.[i])]);
+    this.text.shade((i) => [
+      floor ? avoidable[i] / AVOIDABLE : losses[i] / (2 * worst),
+      lossText(losses[i], before?.[i], avoidable?.[i]),
+    ]);
   }
 }
 
@@ -48,8 +63,9 @@ export function meanLoss(losses) {
   return known.reduce((sum, each) => sum + each, 0) / known.length;
 }
 
-function lossText(loss, before) {
+function lossText(loss, before, avoidable) {
   if (Number.isNaN(loss)) return "no loss, as nothing is before it";
   const was = before === undefined ? "" : `, before ${before.toFixed(3)}`;
-  return `loss ${loss.toFixed(3)} nats${was}`;
+  const more = avoidable === undefined ? "" : `, of which ${avoidable.toFixed(3)} avoidable`;
+  return `loss ${loss.toFixed(3)} nats${was}${more}`;
 }

@@ -132,14 +132,14 @@ function seen(ids) {
 }
 
 // The k most likely tokens after token i, with the likeliest one before parts were off and the one
-// that is there.
-async function next({ step, ids, off, i, k }, cancelled) {
+// that is there, and `more`.
+async function next({ step, ids, off, i, k, more = [] }, cancelled) {
   const after = async (parts) =>
     softmax((await readingOf({ step, ids, off: parts }, cancelled)).logits(i));
   const now = await after(off);
   const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
   const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
-  const unique = new Set(shown.concat(ids.slice(i + 1, i + 2)));
+  const unique = new Set(shown.concat(ids.slice(i + 1, i + 2), more));
   return Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] }));
 }
 

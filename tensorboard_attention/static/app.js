@@ -8,6 +8,7 @@ import { emptyNotice } from "./panel.js";
 import { HeadCurves } from "./headcurves.js";
 import { Wiring } from "./wiring.js";
 import { Learned } from "./learned.js";
+import { Guesses } from "./guesses.js";
 import { Neurons } from "./neurons.js";
 import { Induction } from "./induction.js";
 import { Scores, leading } from "./scores.js";
@@ -84,6 +85,7 @@ class App extends Inspector {
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
+    this.guesses = new Guesses((token) => this.pick(token));
     this.learned = new Learned();
     this.neurons = new Neurons();
     this.induction = new Induction((head) => this.turnTo(head), (token, cell) => this.pick(token, cell));
@@ -138,6 +140,7 @@ class App extends Inspector {
           this.scores.node,
         ),
       )),
+      this.guesses.node,
       el("div", { class: "below" }, this.wiring.node),
       this.neurons.node,
       this.learned.node,
@@ -216,6 +219,7 @@ class App extends Inspector {
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
     this.drawHeads();
+    this.guesses.show(this.maps[0].header, this.state.token);
     this.wiring.show(this.maps[0], this.state);
     this.induction.show(this.maps[0]);
     this.legend.lastChild.hidden = !this.maps.some(({ header }) => header.causal); // no future

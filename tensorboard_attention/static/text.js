@@ -50,11 +50,13 @@ export class TokenText {
     });
   }
 
-  // Colours the tokens by their loss. of(place): the share of the full colour, and what it means.
+  // Colours the tokens by their loss. of(place): the share of the full colour, below 0 of another one,
+  // and what it means.
   shade(of) {
     this.spans.forEach((span, place) => {
       const [share, text] = of(place);
-      span.style.setProperty("--loss", `${(100 * Math.min(1, Math.max(0, share)) || 0).toFixed(1)}%`);
+      span.style.setProperty("--loss", `${(100 * Math.min(1, Math.abs(share)) || 0).toFixed(1)}%`);
+      span.classList.toggle("lucky", share < 0);
       span.title = `token ${place}: ${text}`;
       span.setAttribute("aria-label", `${place}: ${spokenToken(span.token)}, ${text}`);
     });

@@ -55,6 +55,8 @@ WRONG_EDGES = [
         {**HEADER, "details": [["x", 1]]},
         {**HEADER, "details": [["x"]]},
         *({**TWO_LAYERS, "wiring": wiring} for wiring in WRONG_EDGES),
+        {**TWO_LAYERS, "losses": [1.0], "floor": [1.0], "next": [[["a", 0.5, "b"]]]},
+        {**TWO_LAYERS, "losses": [1.0]},
         b"[" * 100_000,
         b"\xff\xfe",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -115,6 +116,31 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
     ]
     tab[".picker select >> nth=0"].select_option("trained")
     sync_api.expect(cells).to_have_count(0)
+
+
+def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    """The losses of the probe above their floors, and what can come after the chosen token."""
+    rows = [[["b", 0.9, 1.0]], [[HOSTILE, 0.25, 0.5], ["d", 0.2, None]], [["a", 1, 0]]]
+    header = {**events.HEADER, "losses": [None, 2.5, 1.0], "floor": [0, 1.75, 1.5], "next": rows}
+    events.write(logs / "known", events.event(5, header))
+    tab = open_tab(run="known")
+    tokens = tab[".guesses .token"]
+    seen = tokens.evaluate_all(
+        "all => all.map((one) => [one.title, one.classList.contains('lucky'),"
+        " one.style.getPropertyValue('--loss')])"
+    )
+    assert seen == [
+        ["token 0: floor 0.00 bits", False, "0.0%"],
+        ["token 1: loss 2.50, floor 1.75, avoidable 0.75 bits", False, "50.0%"],
+        ["token 2: loss 1.00, floor 1.50, avoidable -0.50 bits", True, "33.3%"],
+    ]
+    assert "+0.125 bits a token" in tab[".guesses .note"].inner_text()
+    tokens.nth(1).click()
+    cells = tab[".guesses tr:nth-child(n + 2) :is(th, td)"]
+    hostile = re.compile("<img")
+    sync_api.expect(cells).to_have_text([hostile, "25.0%", "50.0%", "d", "20.0%", "unknown"])
+    tab[".picker select >> nth=0"].select_option("trained")
+    sync_api.expect(tab[".guesses"]).to_be_hidden()
 
 
 def test_the_server_answers_with_them(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.summary_pb2 import DataClass
 from torch import Tensor
 
-from tensorboard_attention import encode, summary
+from tensorboard_attention import Guesses, encode, summary
+from tensorboard_attention.header import read_header
 from tensorboard_attention.summary import MAX_TOKENS, attention_summary
 
 
@@ -151,6 +152,18 @@ def test_weights_that_are_not_finite_are_shown_as_zero() -> None:
     header, (layer,) = decode(encode([torch.full((1, 1, 2, 2), torch.nan)], ["a", "b"]))
     assert (layer == 0).all() and "not finite" in header["note"]
     assert header["scores"]["entropy"] == [[None]] and header["not_finite"] == [[0, 0]]
+
+
+def test_guesses_are_logged_with_the_maps() -> None:
+    nan, rows = float("nan"), [[(b" a", 0.5, 0.25)], [(b"b", 0.1, float("nan"))]]
+    maps, guesses = [torch.eye(2)[None, None]], Guesses([nan, 2.5], [0, 1], rows)
+    strings = encode(maps, ["a", "b"], guesses=guesses)
+    read_header(strings)
+    found = json.loads(strings[0])
+    assert found["losses"] == [None, 2.5] and found["floor"] == [0, 1]
+    assert found["next"] == [[[" a", 0.5, 0.25]], [["b", 0.1, None]]]
+    with pytest.raises(ValueError, match="guesses: do not fit 3 tokens"):
+        encode([torch.eye(3)[None, None]], list("abc"), guesses=Guesses([1, 2], [1, 2], rows))
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,10 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Attention of a text, and the page in which the model runs
     ("look", ["run={tiny}"], ["text", "missing", "html=FILE"]),
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
+    ("look", ["run={tiny}", "reader=true"], ["text", "missing"]),
+    ("look", ["run={tiny}", "reader=true", "text=a", "html=a"], ["reader", "leave out html"]),
+    ("look", ["run={tiny}", "reader=true", "text=Zebras."], ["is no tale, from 'Zebras.' on"]),
+    ("look", ["run={tiny}", "reader=true", f"text={'Once ' * 40}"], ["text", "1 to 32"]),
     ("look", ["run={tiny}", "html=a", "weights=int4"], ["weights", "int4", "float16, int8"]),
     ("look", ["run={tiny}", "text=a", "weights=int8"], ["weights", "leave it out"]),
     (

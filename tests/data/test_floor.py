@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -13,13 +14,13 @@ import tiktoken
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from data.floor import token_bits
+from data.floor import floor_of, next_tokens, token_bits
 from data.pieces import BPE
-from data.tales import Grammar, read_rules, tales_rules
+from data.tales import Grammar, Tales, TalesConfig, read_rules, tales_rules
 from data.tales_grammar import RULES
 from data.tokenizer import Tokenizer, train_bpe
 from tests.data.derivations import derivations
-from tests.data.strings import NAMES, PATTERNED, make
+from tests.data.strings import NAMES, PATTERNED, make, trained
 from tests.exchange.fast import BYTES, imported
 
 BEFORE, AFTER = "\n\n", "\n\nA"
@@ -50,6 +51,16 @@ BEGINNINGS = read_rules(
 )
 
 
+# Few texts, in which a later word depends on an earlier one.
+SHORT = read_rules(
+    {
+        "story": ["{A thing} met {a thing.b}, and {thing.b} ran.*3", "{thing.c} {thing.d}!"],
+        "thing": ["hat", "ham*2", "egg"],
+    },
+    unique=frozenset({"thing"}),
+)
+
+
 def all_texts(grammar: Grammar) -> dict[str, float]:
     """Every text, with its probability."""
     texts: dict[str, float] = defaultdict(float)
@@ -73,15 +84,60 @@ def check(grammar: Grammar, texts: Mapping[str, float], tokenizer: Tokenizer, n_
         np.testing.assert_allclose(found, -np.diff(known), atol=1e-9)
 
 
+def every_tokenizer(name: str, texts: Mapping[str, float]) -> Tokenizer:
+    own = train_bpe(texts, 330)
+    made = {"own": lambda: own, "imported": lambda: imported(own, in_text=["ha", "\n\n", " "])}
+    tokenizer = made.get(name, lambda: make(name))().of_text((), BEFORE)
+    assert tokenizer.cuts_at_spaces
+    return tokenizer
+
+
 @pytest.mark.parametrize("grammar", [MEMORY, BEGINNINGS], ids=["memory", "beginnings"])
 @pytest.mark.parametrize("name", [*NAMES, "own", "imported"])
 def test_every_token_of_every_text_of_a_grammar(name: str, grammar: Grammar) -> None:
     texts = all_texts(grammar)
-    own = train_bpe(texts, 330)
-    made = {"own": lambda: own, "imported": lambda: imported(own, in_text=["ha", "\n\n", " "])}
-    tokenizer = made.get(name, lambda: make(name))()
-    assert tokenizer.cuts_at_spaces
-    check(grammar, texts, tokenizer, 40)
+    check(grammar, texts, every_tokenizer(name, texts), 40)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "own", "imported"])
+def test_what_comes_next_in_every_place_of_two_texts(name: str) -> None:
+    """The probability of a token is that of all pairs of texts which go on with it."""
+    texts = all_texts(SHORT)
+    tokenizer = every_tokenizer(name, texts)
+    pairs: dict[tuple[int, ...], float] = defaultdict(float)
+    for (one, p), (two, q) in itertools.product(texts.items(), texts.items()):
+        pairs[tuple(tokenizer.encode_document(one + BEFORE + two + AFTER)[:-1])] += p * q
+    following: dict[tuple[int, ...], dict[int, float]] = {}
+    for tokens, probability in pairs.items():
+        for n in range(len(tokens)):
+            chances = following.setdefault(tokens[:n], defaultdict(float))
+            chances[tokens[n]] += probability
+    for tokens in random.Random(0).sample([*pairs], 25):
+        floor = floor_of(tokens, tokenizer, SHORT)
+        assert floor.unknown == "" and len(floor.next_tokens) == len(tokens)
+        for n in range(1, len(tokens)):
+            whole = math.fsum(following[tokens[:n]].values())
+            expected = {token: p / whole for token, p in following[tokens[:n]].items()}
+            found = floor.next_tokens[n - 1]
+            assert found == pytest.approx(expected, abs=1e-12), tokenizer.decode(tokens[:n])
+            assert floor.nats[n] == pytest.approx(-math.log(found[tokens[n]]), abs=1e-12)
+
+
+@pytest.mark.parametrize("tokenizer", [make("byte"), trained()], ids=["byte", "bpe"])
+def test_the_chain_rule_over_tales(tokenizer: Tokenizer) -> None:
+    """The nats of two tales in a row are those of their choices, and something comes everywhere."""
+    corpus = Tales(TalesConfig("tales", n_bytes=10_000, seed=5, val_fraction=0.1))
+    one, two, *_ = corpus.tales("val")
+    tokenizer = tokenizer.of_text((), "\n\n")
+    floor = floor_of(tokenizer.encode_document(f"{one.text}\n\n{two.text}"), tokenizer)
+    assert math.fsum(floor.nats) == pytest.approx((one.bits + two.bits) * math.log(2), rel=1e-12)
+    assert [math.fsum(chances.values()) for chances in floor.next_tokens] == pytest.approx(
+        [1] * len(floor.nats), abs=1e-12
+    )
+    whole = f"\n\n{one.text}\n\n"
+    bits = token_bits(one.text, "\n\n", "\n\n", tokenizer.encode, tales_rules())
+    n = len(tokenizer.encode(whole))
+    assert floor.nats[:n] == pytest.approx(bits[:n] * math.log(2), abs=1e-12)
 
 
 words = st.lists(st.text("aBst1'/ \n", min_size=1, max_size=4), min_size=3, max_size=4, unique=True)
@@ -122,6 +178,26 @@ def test_a_token_excludes_those_that_begin_as_it_does() -> None:
         assert found[:11].tolist() == [*[0] * 10, bits]
 
 
-def test_a_text_that_is_no_tale() -> None:
-    with pytest.raises(ValueError, match="is no tale, from 'Call' on"):
-        token_bits("Call me Ishmael.", "", "", make("byte").encode, tales_rules())
+@pytest.mark.parametrize(
+    ("text", "known", "says"),
+    [
+        ("Call me Ishmael.", "C", "'Call' on"),
+        ("Once there was a whale.", "Once there was a w", "' whale.' on, or ends within a word"),
+        (
+            "Once there was a jolly\nox.",
+            "Once there was a jolly",
+            r"' jolly\nox.' on, or",
+        ),
+    ],
+)
+def test_a_text_that_is_no_tale(text: str, known: str, says: str) -> None:
+    """Up to there, everything is known."""
+    tokenizer = make("byte").of_text((), "\n\n")
+    floor = floor_of(tokenizer.encode_document(text), tokenizer)
+    assert floor.unknown.startswith(f"text: is no tale, from {says}")
+    assert np.isfinite(floor.nats).sum() == len(floor.next_tokens) == len("\n\n" + known)
+    assert np.isfinite(floor.nats[: len("\n\n" + known)]).all()
+    with pytest.raises(ValueError, match="text: is no tale, from"):
+        next_tokens(text, tokenizer)
+    with pytest.raises(ValueError, match="text: is no tale, from"):
+        token_bits(text, "", "", tokenizer.encode, tales_rules())

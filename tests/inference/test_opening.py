@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import shutil
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import yaml
 from safetensors.torch import load_file
 
 from common.errors import UserError
-from data.tales import TalesConfig
+from data.batches import EvalBatches
+from data.floor import floor_of
+from data.tales import Tales, TalesConfig
 from inference.corpus import corpus_of
 from inference.opening import open_run
+from launch.schema import preset
+from model import GPT
 from tests.conftest import files, last_checkpoint
+from tests.data.strings import trained
+from training.evaluation import measure
 
 
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
@@ -71,3 +82,51 @@ def test_a_number_written_by_hand_and_foreign_settings_are_accepted(
     run = changed(tiny_run, tmp_path, "model.norm_eps", "1e-5")  # text in YAML 1.1
     (run / "config.yaml").write_text((run / "config.yaml").read_text() + "later: {setting: 1}\n")
     assert open_run(run, "last").config.model.norm_eps == 1e-5
+
+
+def test_the_floor_of_a_text(tiny_run: Path, tmp_path: Path) -> None:
+    """A reading knows what can be known of it: of a run on tales, from its settings alone."""
+    run = open_run(tiny_run)
+    for start in ("document", "text"):
+        reading = run.read("Once there", start)
+        expected = floor_of(reading.tokens.tolist(), run.tokenizer)
+        assert np.array_equal(reading.floor.nats, expected.nats) and expected.unknown == ""
+        assert reading.floor.next_tokens == expected.next_tokens
+    floor = run.read("Once there was no tale").floor
+    assert np.isnan(floor.nats[-1]) and floor.unknown == "text: is no tale, from ' no' on"
+    settings = asdict(preset("data", "shakespeare"))
+    for i, (data, why) in enumerate(
+        [(settings, "was not trained on tales"), (None, "whose grammar"), ("novels", "data.name")]
+    ):
+        other = open_run(changed(tiny_run, tmp_path / f"{i}", "data", data))
+        floor = other.read("Once there").floor
+        assert np.isnan(floor.nats).all() and not floor.next_tokens and why in floor.unknown
+
+
+def test_avoidable_loss_is_the_distance_above_the_floor() -> None:
+    """Token by token over a whole split, it adds up to what evaluate.py prints."""
+    corpus = Tales(TalesConfig("tales", n_bytes=20_000, seed=4, val_fraction=0.1))
+    tokenizer = trained().of_text((), "\n\n")
+    tales = [*corpus.tales("val")]
+    split = [tokenizer.encode(f"{tale.text}\n\n") for tale in tales]
+    starts = np.cumsum([0, *map(len, split[:-1])])
+    config = replace(preset("model", "nano"), n_layers=1, context_length=max(map(len, split)))
+    model = GPT(config, tokenizer.vocab_size).eval()
+    batches = EvalBatches(
+        np.concatenate(split),
+        config.context_length,
+        4,
+        starts,
+        bits=np.array(corpus.document_bits()),
+    )
+    sizes, device = torch.from_numpy(tokenizer.token_bytes), torch.device("cpu")
+    measured = measure(model, batches, sizes, device, nullcontext(), batches.bits)
+    avoidable = 0.0
+    for ids in split:
+        tokens = [*tokenizer.beginning()[0], *ids]
+        logits = model(torch.tensor([tokens[:-1]]))[0].double()
+        nats = F.cross_entropy(logits, torch.tensor(ids), reduction="none").tolist()
+        avoidable += math.fsum(nats) - math.fsum(floor_of(tokens, tokenizer).nats)
+    assert measured.floor_bpb
+    distance = (measured.bpb - measured.floor_bpb) * measured.bytes * math.log(2)
+    assert avoidable == pytest.approx(distance, rel=1e-5)

@@ -138,7 +138,7 @@ class Live:
     def probabilities(self) -> list[float]:
         """Those of the bars, in percent, with what is off."""
         texts = self[f"{BARS} b"].all_inner_texts()
-        return [float(text.split(" → ")[-1].strip("<%")) for text in texts]
+        return [float(text.split(" · ")[0].split(" → ")[-1].strip("<%")) for text in texts]
 
     def open(self, title: str) -> sync_api.Locator:
         """One of the looks inside."""

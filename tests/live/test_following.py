@@ -62,6 +62,7 @@ def test_the_page_runs_its_own_scripts_alone(described: dict[str, Any]) -> None:
         (("parameters",), [["token_embedding.weight", ["300"]]]),
         (("tokenizer", "pattern"), r"(?:a+)+$"),
         (("tokenizer", "tokens"), [1]),
+        (("run", "reader"), {"Once": [[0.5, [[10**6, 0.5]]]]}),
         (("names",), {"6": [[["nearby 70%", "nearby", "", "", 0.5]]]}),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from data.corpus import text_of
+from data.floor import floor_of
 from data.tales import Tales, TalesConfig
 from live.texts import N_TEXTS, page_texts
 from tests.data.strings import trained
@@ -47,6 +48,22 @@ def test_examples_are_tales_up_to_a_name_and_the_end_of_a_passage_that_come_agai
     words = re.findall(r"\w+", repeating)
     assert repeats([*words, following(repeating)]) > repeats(words) >= 4
     assert len(re.findall(following(found["prompt"]), found["prompt"])) >= 2
+
+
+def test_what_a_perfect_reader_says_of_these_texts() -> None:
+    """Each token, and what can come after it: of a run on tales, and of no other."""
+    corpus = Tales(TalesConfig("tales", n_bytes=60_000, seed=3, val_fraction=0.3))
+    tokenizer = trained().of_text((), "\n\n")
+    found = page_texts(corpus, np.zeros(1, np.uint16), tokenizer, LENGTH)
+    assert [*found["reader"]] == [found["prompt"], *found["examples"].values()]
+    for text, places in found["reader"].items():
+        floor = floor_of(tokenizer.encode_document(text), tokenizer)
+        assert [nats for nats, _ in places] == pytest.approx(floor.nats.tolist(), abs=1e-4)
+        for (_, shown), chances in zip(places, floor.next_tokens, strict=True):
+            likely = {token: chance for token, chance in chances.items() if chance >= 0.001}
+            assert dict(shown) == pytest.approx(likely, abs=1e-4)
+            assert [p for _, p in shown] == sorted((p for _, p in shown), reverse=True)
+    assert page_texts(None, None, tokenizer, LENGTH)["reader"] == {}
 
 
 LINES = "of a verse, in which Anna and the old boatman Karl met the other Anna again, {i} times;\n"
