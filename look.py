@@ -22,7 +22,7 @@ import common.startup  # noqa: F401  # isort: skip
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -31,20 +31,15 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
-import numpy as np
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Column, Table
-
 from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.corpus import Corpus
 from data.encoding import Dataset
-from inference.answer import print_answer, target_id
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
+from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
 from live.models import initial_model, values_of
 from live.pack import BYTES, check_size, pack
@@ -52,11 +47,8 @@ from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
-from model.circuit import By
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
-from observe.figures import token_label
-from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
 from store.results import evidence_of, head_names, open_log
@@ -68,8 +60,6 @@ from tensorboard_attention.scores import Heads
 from tensorboard_attention.strict import from_json, to_json
 from tensorboard_attention.summary import name_fields
 
-# Of the table of reader=true, and what it has of the next token.
-WIDTH, MAX_SAID, LEAST = 112, 3, 0.005
 Entries = list[tuple[str, int, list[bytes]]]  # tag, step, maps
 
 
@@ -151,7 +141,7 @@ def main(values: Values) -> None:
     if config.text is None:
         entries = logged_maps(opened.run)
     elif config.circuit:
-        print_circuit(config.text, opened, config)
+        print_circuit(opened, config.text, config.start, config.target, config.cache_dir)
         return
     else:
         entries = look_at(config.text, opened, config)
@@ -272,77 +262,12 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     return entries
 
 
-def print_reader(opened: OpenRun, text: str, start: str) -> None:
-    """Print what the model says of every token of a text, beside what can be known of it. Raises
-    UserError if nothing is, and for a text that the model cannot read."""
-    try:
-        reading = opened.read(text, start)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    floor, ids, tokenizer = reading.floor, reading.tokens.tolist(), opened.tokenizer
-    begun = len(ids) - len(tokenizer.encode(text))  # tokens before those of the text
-    if not np.isfinite(floor.nats[begun:]).any():
-        raise UserError(f"{floor.unknown}; leave out reader=true")
-    if not reading.logits.isfinite().all():
-        raise UserError("run: its logits are not finite; give another checkpoint or run")
-    guesses = guesses_of(reading.logits, ids, floor, tokenizer)
-    losses, known = np.array(guesses.losses) * math.log(2), floor.nats
-    names = ("model", "can be known", "avoidable")
-    columns = [Column(name, justify="right") for name in names]
-    said = (Column(f"next: {name}", overflow="fold") for name in ("the model", "a perfect reader"))
-    table = Table("token", *columns, *said, box=SIMPLE)
-    for place in range(begun, len(ids)):
-        loss, least, rows = losses[place], known[place], guesses.next_tokens[place]
-        table.add_row(
-            token_label(tokenizer.decode_bytes(ids[place : place + 1])),
-            percent(math.exp(-loss)),
-            percent(math.exp(-least)),
-            "?" if math.isnan(loss - least) else f"{loss - least:+.3f}",
-            likeliest((token, share) for token, share, _ in rows),
-            likeliest((token, share) for token, _, share in rows),
-        )
-    Console(width=WIDTH, highlight=False, markup=False).print(table)
-    of_both = np.isfinite(losses) & np.isfinite(known) & (np.arange(len(ids)) >= begun)
-    loss, least = (values[of_both].mean() for values in (losses, known))
-    print(f"loss {loss:.4f} nats per token, floor {least:.4f}, avoidable {loss - least:+.4f}")
-    if floor.unknown:
-        print(f"note: {floor.unknown}", file=sys.stderr)
-
-
-def percent(share: float) -> str:
-    return "?" if math.isnan(share) else f"{share:.1%}"
-
-
-def likeliest(chances: Iterable[tuple[bytes, float]]) -> str:
-    """The most probable tokens, without those that have hardly a chance."""
-    found = sorted(((p, token) for token, p in chances if p >= LEAST), reverse=True)[:MAX_SAID]
-    return "  ".join(f"{token_label(token)} {p:.0%}" for p, token in found)
-
-
 def link(folder: Path, tag: str) -> str:
     """The address of a probe in a TensorBoard over the folder in which the run's is; its keys are
     those of tensorboard_attention/static/state.js."""
     parts = {"run": folder.name, "tag": tag}
     found = (f"&p.attention.{key}={quote(value, safe='')}" for key, value in parts.items())
     return "http://localhost:6006/#attention" + "".join(found)
-
-
-def print_circuit(text: str, opened: OpenRun, config: LookConfig) -> None:
-    """Print which parts of the model carry the next token of the text."""
-    by: By
-    try:
-        by, what = opened.means(config.cache_dir), "its mean over validation text"
-    except UserError as error:
-        print(f"note: parts that are off give zeros: {error}", file=sys.stderr)
-        by, what = "zero", "zeros"
-    try:
-        target, tokens = (
-            target_id(opened.tokenizer, config.target),
-            opened.tokens(text, config.start),
-        )
-        print_answer(opened, tokens, target, by, what)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def logged_maps(run: Run) -> Entries:

@@ -20,6 +20,7 @@ from pathlib import Path
 # names of files that are not UTF-8.
 CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some disk space, or raise the limit",
     (
@@ -68,6 +69,14 @@ def printable(text: str) -> str:
     """The text with `CONTROLS` escaped: for what a model has written, and for names, of which
     somebody else's run can have any."""
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def token_label(token: bytes, longest: int = 14) -> str:
+    """A token in at most `longest` characters, with white space, control characters and bytes that
+    are not UTF-8 made visible."""
+    text = token.decode(errors="backslashreplace")
+    shown = "".join(VISIBLE.get(letter, printable(letter)) for letter in text)
+    return (shown if len(shown) <= longest else shown[: longest - 1] + "…") or "∅"
 
 
 def installing(extra: str) -> str:

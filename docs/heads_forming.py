@@ -14,7 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from observe.figures import FONT, colours, token_label  # noqa: E402
+from common.errors import token_label  # noqa: E402
+from observe.figures import FONT, colours  # noqa: E402
 from store.results import head_names  # noqa: E402
 from store.run import Run  # noqa: E402
 from tensorboard_attention.index import Index  # noqa: E402

@@ -19,12 +19,13 @@ import torch
 from jaxtyping import Float, UInt
 from torch import Tensor
 
+from common.errors import token_label
 from data.floor import Floor, floor_of
 from data.tales import Tales
 from data.tokenizer import Tokenizer
 from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
-from observe.figures import draw_heads, token_label
+from observe.figures import draw_heads
 from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, maps_of, spell
 from observe.need import need

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from common.errors import printable
-
 # The scalable font of Pillow has neither accented or Greek letters nor ⏎.
 FONT = Path(
     str(distribution("matplotlib").locate_file("matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"))
@@ -19,7 +17,6 @@ FONT = Path(
 # In pixels: of letters, of a weight, between parts.
 SIZE, CELL, GAP = 9, 9, 6
 GREY = (230, 230, 230)
-VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Red, green and blue of weights from 0 to 1: much as in the Attention tab.
 SCALE = np.array([(250, 250, 250), (254, 162, 112), (212, 70, 110), (110, 45, 112), (28, 28, 28)])
 
@@ -29,14 +26,6 @@ def colours(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"
     places = np.linspace(0, 1, len(SCALE))
     channels = [np.interp(np.nan_to_num(values), places, channel) for channel in SCALE.T]
     return np.stack(channels, -1).astype(np.uint8)
-
-
-def token_label(token: bytes, longest: int = 14) -> str:
-    """A token in at most `longest` characters, with white space, control characters and bytes that
-    are not UTF-8 made visible."""
-    text = token.decode(errors="backslashreplace")
-    shown = "".join(VISIBLE.get(letter, printable(letter)) for letter in text)
-    return (shown if len(shown) <= longest else shown[: longest - 1] + "…") or "∅"
 
 
 def draw_heads(

@@ -22,11 +22,10 @@ from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from common.errors import UserError, printable
+from common.errors import UserError, printable, token_label
 from common.files import fsync, naming, remove
 from common.settings import flat
 from observe.context import RunContext
-from observe.figures import token_label
 from observe.roles import Measured
 from store.run import Summary
 from tensorboard_attention.records import read_event, record_end

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from observe.figures import CELL, GAP, GREY, colours, draw_heads, token_label
+from common.errors import token_label
+from observe.figures import CELL, GAP, GREY, colours, draw_heads
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import inference.answer
-from inference.answer import set_name
+import inference.tables
 from inference.opening import open_run
+from inference.tables import set_name
 from model import circuit
 from model.hooks import Part
 from tests.conftest import command, succeed
@@ -33,7 +33,7 @@ def test_the_tables_are_the_circuit(
 
     other = circuit(opened.model, tokens, means, opened.tokenizer.encode("a")[0])
     assert f"Next 'a': {other.values[-1]:.1%}" in succeed(*given, "target=a", cwd=tmp_path)
-    monkeypatch.setattr(inference.answer, "MAX_PARTS", 2)
+    monkeypatch.setattr(inference.tables, "MAX_PARTS", 2)
     done = command(*given, cwd=tmp_path)
     assert "with all 2 parts" in done.stdout and "the 2 that matter most" in done.stderr
 
