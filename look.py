@@ -49,7 +49,6 @@ from live.tokenizer import check_tokenizer
 from model import GPT, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
-from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
 from store.results import evidence_of, head_names, open_log
 from store.run import Run, is_latest
@@ -161,23 +160,16 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
     corpus, dataset = load_text(opened, config.cache_dir)
     packed: dict[int, str] = {}
-    names: dict[int, Any] = {}
     for step, model in models:
         check_size(model.n_parameters, len(packed) + 1, weights)
         packed[step] = pack(values_of(model), weights)
-        if known := head_names(opened.run, step):
-            names[step] = known
-        elif dataset:
-            spelled = spell(tokenizer, model.vocab_size)
-            with suppress(ValueError):  # its maps are too large to be measured
-                documents = documents_of(model, dataset)
-                names[step] = HeadNames(model, spelled, documents).measure().names
     tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
         "name": name_of(opened, config),
         "about": about(opened),
         **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
+    names = head_names(opened.run, packed)
     data = describe(opened.model, [*packed], weights, tokenizer, run, names)
     try:
         with new_file(file) as temporary:
@@ -287,7 +279,8 @@ def logged_maps(run: Run) -> Entries:
     with suppress(UserError):
         if (step := evidence_of(run)["step"]) in entries:
             header = from_json(entries[step][0])
-            if (names := head_names(run, step)) and [*map(len, names)] == header["heads"]:
+            names = head_names(run, [step])[step]
+            if [*map(len, names)] == header["heads"]:
                 entries[step][0] = to_json(header | name_fields(names)).encode()
     return [(TAG, step, maps) for step, maps in entries.items()]
 

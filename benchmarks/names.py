@@ -46,7 +46,8 @@ def measure(path: str) -> Iterator[tuple[int, int, int]]:
         print(f"{path}, step {checkpoint.step}: {', '.join(name.label for name in many)}")
         yield len(many), different(one, other), different(few, many)
     steps = [step for step in open_log(opened.run.path).steps()["."]["attention"] if step >= FROM]
-    logged = [[*chain.from_iterable(head_names(opened.run, step) or ())] for step in steps]
+    names = sorted(head_names(opened.run, steps).items())
+    logged = [[*chain.from_iterable(layers)] for _, layers in names]
     changes = [
         sum(kind_of(a.label) != kind_of(b.label) for a, b in pairwise(head))
         for head in zip(*logged, strict=True)

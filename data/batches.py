@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int, Int64, UInt
+from jaxtyping import Bool, Float64, Int, Int64, UInt
 from torch import Tensor
 
 
@@ -144,9 +144,21 @@ class EvalBatches:
         return self._spans[:, 0]
 
     @property
+    def sizes(self) -> Int64[np.ndarray, " window"]:
+        """Of each window, how many of its tokens are scored."""
+        return self._spans[:, 2] - self._spans[:, 1]
+
+    @property
     def n_targets(self) -> int:
         """The number of tokens that are scored."""
-        return int((self._spans[:, 2] - self._spans[:, 1]).sum())
+        return int(self.sizes.sum())
+
+    def only(self, is_chosen: Bool[np.ndarray, " window"]) -> EvalBatches:
+        """Some of the windows, whose information is unknown."""
+        chosen = copy.copy(self)
+        chosen._spans, chosen._units = self._spans[is_chosen], self._units[is_chosen]
+        chosen.bits = None
+        return chosen
 
     def part(self, n_targets: int | None) -> EvalBatches:
         """Whole documents, or windows of a single stretch of tokens, that score about `n_targets`
@@ -157,8 +169,7 @@ class EvalBatches:
         units = units[np.argsort(first)]  # in the order of their first windows
         count = max(1, len(units) * n_targets // self.n_targets)
         units = units[(2 * np.arange(count) + 1) * len(units) // (2 * count)]
-        chosen, is_chosen = copy.copy(self), np.isin(self._units, units)
-        chosen._spans, chosen._units = self._spans[is_chosen], self._units[is_chosen]
+        chosen = self.only(np.isin(self._units, units))
         chosen.bits = None if self._bits is None else math.fsum(self._bits[units])
         return chosen
 

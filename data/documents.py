@@ -27,8 +27,12 @@ class Window(NamedTuple):
 
 
 class Documents:
-    """The first documents of the validation split with about so many tokens, or windows of a text
-    that is not divided, evenly spread. Every second document, or window, is of the second half.
+    """The first documents of the validation split with about so many tokens, or of one that is not
+    divided, windows that are evenly spread. Every second document, or window, is of the second
+    half.
+
+    Long documents are read in parts of about an eighth of `n_tokens`, each of which counts as a
+    document; the first parts of all documents come before the second ones.
 
     length: tokens of a window, at most. rows: windows in a batch, at most.
     """
@@ -36,22 +40,26 @@ class Documents:
     def __init__(
         self, dataset: Dataset, length: int, n_tokens: int = N_TOKENS, rows: int = ROWS
     ) -> None:
-        starts, tokens = dataset.val_starts, dataset.val
-        if starts is None:
+        starts, tokens, part = dataset.val_starts, dataset.val, max(1, n_tokens // 8)
+        if starts is None or len(starts) < 2:
+            starts = None
             # Several windows, for the halves.
-            length = max(1, min(length, n_tokens // 8, (len(tokens) - 1) // 2))
+            length = max(1, min(length, part, (len(tokens) - 1) // 2))
+            self.batches = EvalBatches(tokens, length, rows).part(n_tokens)
+            order = np.unique(self.batches.begins, return_inverse=True)[1]
         else:
-            last = max(2, int(np.searchsorted(starts, starts[0] + n_tokens)))
-            end = int(starts[last]) if last < len(starts) else len(tokens)
-            tokens, starts = tokens[:end], starts[:last]
-        self.tokens, self.starts = tokens, starts
-        windows = EvalBatches(tokens, length, rows, starts)
-        self.batches = windows.part(n_tokens) if starts is None else windows
-        self.n_tokens = self.batches.n_targets
-        begins = self.batches.begins
-        parts = begins if starts is None else np.searchsorted(starts, begins, "right")
-        halves = np.unique(parts, return_inverse=True)[1] % 2
-        where = zip(begins.tolist(), halves.tolist(), strict=True)
+            windows = EvalBatches(tokens, min(length, 4 * part), rows, starts)
+            document = np.searchsorted(starts, windows.begins, "right") - 1
+            number = (windows.begins - starts[document]) // part  # of the part, in its document
+            order = np.unique(number * len(starts) + document, return_inverse=True)[1]
+            n_read = np.cumsum(np.bincount(order, windows.sizes))
+            is_read = order <= max(1, int(np.searchsorted(n_read, n_tokens)))
+            self.batches, order = windows.only(is_read), order[is_read]
+            last = document[is_read].max() + 1
+            tokens = tokens[: starts[last]] if last < len(starts) else tokens
+            starts = starts[:last]
+        self.tokens, self.starts, self.n_tokens = tokens, starts, self.batches.n_targets
+        where = zip(self.batches.begins.tolist(), (order % 2).tolist(), strict=True)
         self.windows = [
             Window(ids[: _length(wanted)].numpy(), wanted[: _length(wanted)].numpy(), *next(where))
             for inputs, targets in self.batches
@@ -63,7 +71,9 @@ class Documents:
         """What is measured, in words."""
         if self.starts is None:
             return f"{self.n_tokens:,} tokens of validation text"
-        return f"{pluralize(len(self.starts), 'validation document')} ({self.n_tokens:,} tokens)"
+        documents = pluralize(len(self.starts), "validation document")
+        is_whole = self.n_tokens == len(self.tokens) - self.starts[0]
+        return f"{'' if is_whole else 'parts of '}{documents} ({self.n_tokens:,} tokens)"
 
 
 def _length(targets: Int64[Tensor, " query"]) -> int:

@@ -72,10 +72,11 @@ def draw_forming(run: Path) -> None:
     palette = Image.new("P", (1, 1))
     greys = np.linspace(INK, WHITE, 8).round().astype(np.uint8)
     palette.putpalette(np.vstack([colours(np.linspace(0, 1, 24)), greys]).tobytes())
-    frames = []
-    for step in index.steps()["."]["attention"]:
+    frames, steps = [], index.steps()["."]["attention"]
+    names = head_names(Run(run), steps)
+    for step in steps:
         caption = f"step {step:,}    loss {losses.get(step, '-')}"
-        frame = draw(*index.maps(".", "attention", step), caption, head_names(Run(run), step))
+        frame = draw(*index.maps(".", "attention", step), caption, names.get(step))
         frames.append(frame.quantize(palette=palette, dither=Image.Dither.NONE))
     times = [900, *[300] * (len(frames) - 2), 4000]
     gif, rest = ROOT / "docs/heads.gif", frames[1:]

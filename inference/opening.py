@@ -23,7 +23,7 @@ from inference.writer import Writer
 from model import GPT, ModelConfig, mean_outputs, record_attention
 from model.hooks import Part
 from store.checkpoint import load_state
-from store.results import evidence_of, head_names
+from store.results import evidence_of, head_names, unmeasured
 from store.run import Run
 from store.weights import load_model
 
@@ -146,11 +146,14 @@ class OpenRun:
         return evidence_of(self.run)
 
     def head_names(self) -> Names | None:
-        """What each head is called, by layer and head: the same in every view. None if it was not
-        measured at the step of the checkpoint."""
-        names, model = head_names(self.run, self.step), self.config.model
-        fits = names and [*map(len, names)] == [model.n_heads] * model.n_layers
-        return names if fits else None
+        """What each head is called, by layer and head: the same in every view, also if it was not
+        measured at the step of the checkpoint. None for a run that has no text of its own, as one
+        that was converted: its heads are named by each text that they read."""
+        sizes = self.config.model.n_layers, self.config.model.n_heads
+        names = head_names(self.run, [self.step]).get(self.step)
+        if names and [*map(len, names)] == [sizes[1]] * sizes[0]:
+            return names
+        return None if corpus_of(self.run) is None else unmeasured(*sizes)
 
     def sample(
         self,

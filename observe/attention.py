@@ -44,6 +44,7 @@ log = logging.getLogger("training")
 Maps = Float[Tensor, "1 head query key"]
 
 AUTO = "auto"
+MAX_CHECKPOINTS = 20  # of a run, all of which have maps
 PLACES = (0.1, 0.3, 1)  # in the whole run: of images, and but for the end, of need
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 32
@@ -59,7 +60,8 @@ class AttentionConfig:
     """Maps and scores of the text `probe` are logged every `every` steps (0: never), and at the
     first and the last step. None is `default_probe`.
 
-    With auto, maps are logged often in the first 200 steps, in which heads form.
+    With auto, maps are logged often in the first 200 steps, in which heads form, and at regular
+    checkpoints, unless there are more than MAX_CHECKPOINTS.
     """
 
     every: str
@@ -77,13 +79,16 @@ class AttentionConfig:
     def is_on(self) -> bool:
         return self.every == AUTO or int(self.every) > 0
 
-    def has_maps(self, step: int, last: int) -> bool:
-        """Whether maps are logged after `step` steps of a run of `last` steps."""
+    def has_maps(self, step: int, last: int, checkpoints: int = 0) -> bool:
+        """Whether maps are logged after `step` steps of a run of `last` steps, which has a
+        checkpoint every `checkpoints` steps (0: only at the end)."""
         if self.every != AUTO:
             return step == last or step % int(self.every) == 0
         later = max(100, last // 20)
         is_regular = step % (20 if step <= 200 else later) == 0
-        return step == 10 or is_regular or has_images(step, last)
+        has_few = 0 < last <= checkpoints * MAX_CHECKPOINTS
+        is_kept = has_few and step % checkpoints == 0
+        return step == 10 or is_regular or is_kept or has_images(step, last)
 
 
 def has_images(step: int, last: int) -> bool:
@@ -118,7 +123,7 @@ class AttentionMaps(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
-        if not self.config.has_maps(step, last):
+        if not self.config.has_maps(step, last, trainer.config.checkpoint_every):
             return
         if self.heads is None:
             maps = self.probe.log(step)

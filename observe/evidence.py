@@ -52,7 +52,7 @@ from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
 from model.hooks import Part
 from observe.context import RunContext
-from observe.heads import HeadNames, documents_of, spell
+from observe.heads import HeadNames, Maps, documents_of, spell
 from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import Heads
@@ -99,10 +99,13 @@ def measure_evidence(
     # In a pass of its own: the mean of a head is over all that is measured, not over a batch of it.
     found = Evidence(model, spelled, mean_outputs(model, documents.batches), kinds)
     windows = zip(documents.windows, of_windows, strict=True)
+    maps = (
+        weights
+        for inputs, targets in documents.batches
+        for weights in found.add(inputs, targets, [next(windows) for _ in inputs])
+    )
     with torch.no_grad(), eval_mode(model):
-        for inputs, targets in documents.batches:
-            found.add(inputs, targets, [next(windows) for _ in inputs])
-    heads = HeadNames(model, spelled, documents).measure()
+        heads = HeadNames(model, spelled, documents).measure(maps)
     config = model.config
     places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
@@ -162,8 +165,9 @@ class Evidence:
         inputs: Tokens,
         targets: Tokens,
         windows: list[tuple[Window, Int64[np.ndarray, " _query"]]],
-    ) -> None:
-        """Read a batch. windows: of its rows, and the kinds of their targets."""
+    ) -> list[Maps]:
+        """Read a batch. windows: of its rows, and the kinds of their targets. Returns the maps of
+        each."""
         device = next(self.model.parameters()).device
         with record_attention(self.model) as maps, record_neurons(self.model) as (outputs, gates):
             self.model.hidden(inputs.to(device))
@@ -171,17 +175,19 @@ class Evidence:
         rises = (without - intact).reshape(-1, *inputs.shape)  # head, window, token
         weights = torch.cat([layer.float().cpu().transpose(0, 1) for layer in maps])
         offsets = self.n_read + np.cumsum([0, *(len(each.ids) + 1 for each, _ in windows)])
+        shown = []
         for row, (window, kinds) in enumerate(windows):
-            shown = weights[:, row, : len(window.ids), : len(window.ids)].numpy()
-            self._add_window(window, kinds, shown, rises[:, row, : len(kinds)], int(offsets[row]))
+            shown.append(weights[:, row, : (n := len(window.ids)), :n].numpy())
+            self._add_window(window, kinds, shown[row], rises[:, row, :n], int(offsets[row]))
         self._add_neurons(outputs, gates, targets != UNSCORED, torch.from_numpy(offsets[:-1]))
         self.n_read = int(offsets[-1])
+        return shown
 
     def _add_window(
         self,
         window: Window,
         kinds: Int64[np.ndarray, " query"],
-        maps: Float[np.ndarray, "head query key"],
+        maps: Maps,
         rises: Float[np.ndarray, "head query"],
         offset: int,
     ) -> None:

@@ -6,7 +6,7 @@ names are those of the rule of `tensorboard_attention.naming`, whatever the numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from tensorboard_attention.naming import Measure
 from tensorboard_attention.patterns import CONTINUES, PATTERNS, Text
 from tensorboard_attention.scores import Heads, heads_of
 from tensorboard_attention.tokens import token_texts
+
+Maps = Float[np.ndarray, "head query key"]  # of all layers
 
 MAX_KEPT = 2**29  # numbers of the maps that are in memory together
 
@@ -75,13 +77,13 @@ class HeadNames:
         self.copying = np.zeros(len(self.wired), bool)
         self.copying[texts[most].cells[place] // len(self.wired)] = True
 
-    def measure(self) -> Heads:
-        """Of the model as it is."""
+    def measure(self, maps: Iterable[Maps] | None = None) -> Heads:
+        """Of the model as it is. maps: of each window in order, if they are at hand."""
         config = self.model.config
-        shares = self.measure_maps(self._maps())
+        shares = self.measure_maps(self._maps() if maps is None else maps)
         return heads_of(shares, [config.n_heads] * config.n_layers)
 
-    def _maps(self) -> Iterator[Float[np.ndarray, "head query key"]]:
+    def _maps(self) -> Iterator[Maps]:
         windows = iter(self.documents.windows)
         for inputs, _ in self.documents.batches:
             for weights in torch.cat(maps_of(self.model, inputs), 1).numpy():

@@ -66,8 +66,9 @@ class LiveWeights(Callback):
             file.touch()  # the evidence names heads anew: a page that is open asks again
 
     def on_step(self, trainer: Trainer) -> None:
-        step, last = trainer.state.step, trainer.config.max_steps
-        if self.size > MAX_BYTES or not self.maps.config.has_maps(step, last):
+        step, config = trainer.state.step, trainer.config
+        is_due = self.maps.config.has_maps(step, config.max_steps, config.checkpoint_every)
+        if self.size > MAX_BYTES or not is_due:
             return
         with suppress(UserError):  # a diverging model's
             data = packed_bytes(values_of(self.context.model), WEIGHTS)

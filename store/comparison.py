@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from store.results import Row
+from tensorboard_attention.naming import kind_of
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
 ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
@@ -283,9 +283,9 @@ def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:
 
 
 def roles(rows: Sequence[Row]) -> str:
-    """How many heads of the runs have which role, without its percentage, the most frequent first;
-    empty if that was not measured."""
-    kinds = [re.sub(r" \d+%$", "", role) for row in rows for role in row.get("heads", {}).values()]
+    """How many heads of the runs have which role, without its percentage and token, the most
+    frequent first; empty if that was not measured."""
+    kinds = [kind_of(role) for row in rows for role in row.get("heads", {}).values()]
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
 
 

@@ -147,20 +147,29 @@ def open_log(folder: Path) -> Index:
     return index
 
 
-def head_names(run: Run, step: int) -> Names | None:
-    """What each head of a run is called at a step, by layer and head: as its evidence says, if that
-    is of this step, or else what was logged with the maps of its probe. None if it is not known."""
+def head_names(run: Run, steps: Iterable[int]) -> dict[int, Names]:
+    """What each head of a run is called, by step, layer and head: as its evidence says, if that is
+    of the step, or else what was logged with the maps of its probe. Without the steps at which it
+    is not known."""
     from tensorboard_attention.evidence import names_of  # as in `open_log`
-    from tensorboard_attention.naming import HeadName
-    from tensorboard_attention.strict import from_json
 
+    found, wanted = {}, {*steps}
     with suppress(UserError):
         evidence = evidence_of(run)
-        if evidence["step"] == step:
-            return names_of(evidence)
-    index = open_log(run.path)
-    if step not in index.steps().get(".", {}).get(TAG, []):
-        return None
+        if evidence["step"] in wanted:
+            found[evidence["step"]] = names_of(evidence)
+    if missing := wanted - {*found}:
+        index = open_log(run.path)
+        for step in missing & {*index.steps().get(".", {}).get(TAG, [])}:
+            if names := _logged_names(index, step):
+                found[step] = names
+    return found
+
+
+def _logged_names(index: Index, step: int) -> Names | None:
+    from tensorboard_attention.naming import HeadName  # as in `open_log`
+    from tensorboard_attention.strict import from_json
+
     header = from_json(next(iter(index.maps(".", TAG, step))))
     if "details" not in header:  # of an earlier version, which had other rules
         return None
@@ -172,6 +181,13 @@ def head_names(run: Run, step: int) -> Names | None:
         ]
         for layer in layers
     ]
+
+
+def unmeasured(n_layers: int, n_heads: int) -> Names:
+    """What heads are called at a step at which nothing was measured."""
+    from tensorboard_attention.naming import UNMEASURED  # as in `open_log`
+
+    return [[UNMEASURED] * n_heads] * n_layers
 
 
 def evidence_of(run: Run) -> dict[str, Any]:

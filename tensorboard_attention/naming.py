@@ -51,6 +51,14 @@ class HeadName(NamedTuple):
     interest: float
 
 
+# Of a step at which nothing was measured; live/static/study.js says the same.
+UNMEASURED = HeadName(
+    *("not measured", "", "not measured at this step"),
+    "look.py evidence=true measures the best or the last checkpoint",
+    0,
+)
+
+
 class Shares(NamedTuple):
     """The measure of all heads, with one column for each of `names`.
 

@@ -12,7 +12,7 @@ from playwright import sync_api
 
 import glassgpt
 from common.errors import printable
-from tensorboard_attention.naming import HeadName
+from tensorboard_attention.naming import UNMEASURED, HeadName
 from tensorboard_attention.tests.conftest import Tab, browser, tensorboard
 from tests.conftest import command, succeed
 from tests.live.pages import Live, check_names
@@ -28,12 +28,13 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("is_measured", [True, False])
-def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, is_measured: bool) -> None:
-    """Of the evidence at its step, and without it of what the run logged."""
+@pytest.mark.parametrize("source", ["evidence", "log", None])
+def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, source: str | None) -> None:
+    """Of the evidence at its step, without it of what the run logged, and without both that nothing
+    was measured."""
     evidence, measured = run / "evidence.json", glassgpt.open_run(run, "last").head_names()
     assert measured
-    if is_measured:  # other names than those that were logged
+    if source == "evidence":  # other names than those that were logged
         found = json.loads(evidence.read_text())
         for i, (head, (label, pattern, says)) in enumerate(
             zip(found["heads"].values(), ODD, strict=True)
@@ -43,14 +44,20 @@ def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, is_measu
         evidence.write_text(json.dumps(found))
     else:
         evidence.unlink()
+    if source is None:
+        for events in run.glob("events.*"):
+            events.unlink()
+        for file in (run / "live").iterdir():
+            file.unlink()
     opened = glassgpt.open_run(run, "last")
     names = opened.head_names()
     assert names
-    if is_measured:
+    if source == "evidence":
         assert [head[:3] for head in chain(*names)] == ODD
+    assert (source is None) == ([*chain(*names)] == [UNMEASURED] * 4)
     row, cwd = glassgpt.results(run)[0], run.parent
     labels = {f"L{i // 2}H{i % 2}": head.label for i, head in enumerate(chain(*names))}
-    assert row.get("heads") == (labels if is_measured else None)
+    assert row.get("heads") == (labels if source == "evidence" else None)
     for i, j in np.ndindex(2, 2):
         shown = command("sample", "run=run", "checkpoint=last", f"show=L{i}H{j}", cwd=cwd)
         assert printable(f"L{i}H{j}: {names[i][j].headline}") in shown.stderr.splitlines()
@@ -61,20 +68,24 @@ def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, is_measu
     check_names(live, names)
     live.close()
 
-    succeed("look", "run=run", "html=steps.html", "steps=all", "checkpoint=last", cwd=cwd)
+    pages = ["text.html", "cell.html"]
+    if source:
+        succeed("look", "run=run", "html=steps.html", "steps=all", "checkpoint=last", cwd=cwd)
+        pages.append("steps.html")
     text = f"text={TEXT}"
     succeed("look", "run=run", text, "html=text.html", "checkpoint=last", cwd=cwd)
     (cwd / "cell.html").write_text(glassgpt.look(opened, TEXT).page)
-    for name in ("steps.html", "text.html", "cell.html"):
+    for name in pages:
         check_tab(Tab(browser, (cwd / name).as_uri(), frame=False), names)
     (cwd / "live.html").write_text(glassgpt.look(opened, TEXT, live=True).page)
     check_tab(Live(browser, (cwd / "live.html").as_uri()), names)
     with tensorboard(cwd) as url:
-        for tag in ("attention", f"text: {TEXT[:40]}"):
+        for tag in ("attention",) * bool(source) + (f"text: {TEXT[:40]}",):
             link = f"{url}#attention&p.attention.run=run&p.attention.tag={tag}"
             tab = Tab(browser, link)
             check_tab(tab, names)
-        check_tab(Live(browser, f"{url}data/plugin/attention/follow?run=run"), names)
+        if source:
+            check_tab(Live(browser, f"{url}data/plugin/attention/follow?run=run"), names)
 
 
 def check_tab(tab: Tab | Live, names: list[list[HeadName]]) -> None:

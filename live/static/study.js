@@ -165,17 +165,21 @@ class TextRead {
   }
 }
 
+// Of a step at which nothing was measured; as in tensorboard_attention/naming.py.
+const HOW = "look.py evidence=true measures the best or the last checkpoint";
+const UNMEASURED = ["not measured", "", "not measured at this step", HOW, 0];
+
 // What a header of maps says about its heads. names: [label, pattern, headline, details, interest] by
 // layer and head, if they are known; of a stranger's run, they may be those of another model.
 function namedHeads(names, heads) {
   const fits = names?.length === heads.length && names.every((layer, l) => layer.length === heads[l]);
-  const known = fits ? names : heads.map((count) => Array(count).fill(["", "", "", "", 0]));
+  const known = fits ? names : heads.map((count) => Array(count).fill(UNMEASURED));
   return {
     ...Object.fromEntries(["scores", "meanings", "units", "measured", "counts"].map((field) => [field, {}])),
     roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
     sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
     details: known.map((layer) => layer.map(([, , , details]) => details)),
-    overview: fits ? "" : "What these heads do was not measured at this step",
+    overview: "",
   };
 }
 

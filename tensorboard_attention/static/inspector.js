@@ -48,7 +48,7 @@ export class Inspector {
     const { first, palette, state } = this;
     this.overview.textContent = overviewOf(first);
     this.changes.textContent = changesOf(first);
-    this.kinds.hidden = !first.heads().some((each) => roleOf(first, ...each)[0]);
+    this.kinds.hidden = !first.heads().some((each) => roleOf(first, ...each)[1]);
     this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));

@@ -1,7 +1,7 @@
 // The passages in which a head matters most: a token whose loss rises without it, and what it looked
 // at there.
 
-import { el, signedNumber, tokenLabel } from "./dom.js";
+import { el, tokenLabel } from "./dom.js";
 
 const SHOWN_BEFORE = 7; // tokens that are shown before the one whose loss rises
 const SHOWN_BESIDE = 1; // and beside one that was looked at
@@ -46,7 +46,7 @@ export class Matters {
         const looked = attended.filter(([, weight]) => weight >= LOOKED_AT);
         const marks = new Map(looked.map(([place, weight]) => [place, lookedAt(weight)]));
         marks.set(at, { class: "rises" });
-        return el("li", {}, el("b", {}, signedNumber(rise)), el("span", {}, ...passage(evidence, at, marks)));
+        return el("li", {}, el("b", {}, `+${rise.toFixed(2)}`), el("span", {}, ...passage(evidence, at, marks)));
       }),
     );
   }

@@ -156,7 +156,7 @@ def test_the_tab_shows_the_passages_of_heads_and_neurons(
     tab = open_tab(run="passages", layer=1, head=1)
     rows = tab[".panel:not([hidden]) .matters li"]
     sync_api.expect(rows).to_have_count(2)
-    assert rows.locator("b").all_inner_texts() == ["+9.599", "+1.000"]
+    assert rows.locator("b").all_inner_texts() == ["+9.60", "+1.00"]
     marked = "all => all.map((one) => [one.className, one.textContent, one.title])"
     assert rows.nth(0).locator("mark").evaluate_all(marked) == [
         ["looked", " sang", "75% of its attention"],

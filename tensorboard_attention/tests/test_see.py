@@ -209,6 +209,17 @@ def test_text_and_map_are_seen_at_once(see: Callable[..., Tab]) -> None:
     sync_api.expect(tab["button:has-text('Difference')"]).to_be_visible()
 
 
+def test_the_name_of_a_head_has_the_whole_width_of_a_phone(see: Callable[..., Tab]) -> None:
+    """Below the buttons that are beside the head."""
+    tab = see(width=400)
+    panel, name, buttons = (
+        tab[f"{each} >> nth=0"].bounding_box() for each in (".panel", ".verdict", ".chosen > .zoom")
+    )
+    assert panel and name and buttons
+    assert name["width"] == pytest.approx(panel["width"], abs=1)
+    assert name["y"] >= buttons["y"] + buttons["height"] - 1
+
+
 def test_the_grid_says_what_each_head_does_and_its_scores_lead(see: Callable[..., Tab]) -> None:
     tab = see()
     roles = [role for role, _ in said(HEADS, "roles")]

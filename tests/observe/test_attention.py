@@ -90,13 +90,15 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:
     config = AttentionConfig("auto", None)
 
-    def steps(last: int) -> list[int]:
-        return [step for step in range(last + 1) if config.has_maps(step, last)]
+    def steps(last: int, *checkpoints: int) -> list[int]:
+        return [step for step in range(last + 1) if config.has_maps(step, last, *checkpoints)]
 
     early = [0, 10, *range(20, 201, 20)]
     assert steps(2000) == [*early, *range(300, 2001, 100)]
     assert steps(250) == sorted([*early, 25, 75, 250])
     assert steps(100_000) == [*early, *range(5000, 100_001, 5000)]
+    assert steps(2000, 100) == steps(2000, 99) == steps(2000), "the latter are too many"
+    assert {*steps(1000, 250)} == {*steps(1000), 250, 750}
     assert config.is_on and not replace(config, every="0").is_on
 
 

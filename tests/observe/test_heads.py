@@ -56,6 +56,41 @@ def test_documents_are_whole_and_in_two_halves() -> None:
     assert [window.begin % len(TALES[0]) for window in found.windows] == [0] * len(read)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "context_length"),
+    [
+        ([9_000] * 3, 64),
+        ([9_000] * 3, 4096),
+        ([9_000, 20], 64),
+        ([20, 9_000], 64),
+        ([9_000], 64),
+        ([30] * 99 + [9_000], 64),
+        ([90] * 20 + [9_000] * 20, 64),
+    ],
+)
+def test_documents_of_any_length_give_about_so_many_tokens(
+    lengths: list[int], context_length: int
+) -> None:
+    """Of all documents the first parts come first, and each token is scored once."""
+    found = documents_of(model(context_length), dataset([chr(65) * n for n in lengths]), 1000)
+    assert found.n_tokens == sum((window.targets >= 0).sum() for window in found.windows)
+    assert 900 <= found.n_tokens < 1500
+    scored = [0, 0]
+    places: list[int] = []
+    for window in found.windows:
+        scored[window.half] += (window.targets >= 0).sum()
+        places += (window.begin + np.flatnonzero(window.targets >= 0)).tolist()
+    assert min(scored) > 300
+    assert len(places) == len({*places}) == found.n_tokens
+    counts = np.histogram(places, [*np.cumsum([0, *lengths])])[0]
+    read = counts[counts > 0]
+    assert len(read) == len(lengths) or not counts[len(read) :].any()
+    whole = (read == lengths[: len(read)]).all()
+    said = f"{'' if whole else 'parts of '}{len(read)} validation documents"
+    if len(lengths) > 1:
+        assert found.where == f"{said} ({found.n_tokens:,} tokens)"
+
+
 @pytest.mark.parametrize("n_tokens", [3, 40, 100_000])
 def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
     text = dataset(["".join(map(chr, range(32, 127))) * 40], divided=False)

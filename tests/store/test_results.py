@@ -125,11 +125,9 @@ def test_seconds_to_a_loss_are_interpolated() -> None:
 
 
 def test_roles_of_heads_are_counted() -> None:
-    one = {"heads": {"L0H0": "copies 45%", "L0H1": "looks at 'Oh' 62%", "L0H2": "helps with 'a'"}}
-    other = {"heads": {"L0H0": "copies 9%", "L0H1": "no effect", "L0H2": "helps with ','"}}
-    assert roles([one, other, {}]) == (
-        "2 copies, 1 looks at 'Oh', 1 helps with 'a', 1 no effect, 1 helps with ','"
-    )
+    one = {"heads": {"L0H0": "copies 45%", "L0H1": "looks at 'Oh' 62%", "L0H2": "mixed"}}
+    other = {"heads": {"L0H0": "copies 9%", "L0H1": "looks at '5%' 40%", "L0H2": "copies 61%"}}
+    assert roles([one, other, {}]) == "3 copies, 2 looks at one token, 1 mixed"
     assert roles([{}]) == ""
 
 
