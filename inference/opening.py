@@ -149,6 +149,8 @@ class OpenRun:
         """What each head is called, by layer and head: the same in every view, also if it was not
         measured at the step of the checkpoint. None for a run that has no text of its own, as one
         that was converted: its heads are named by each text that they read."""
+        from inference.corpus import corpus_of
+
         sizes = self.config.model.n_layers, self.config.model.n_heads
         names = head_names(self.run, [self.step]).get(self.step)
         if names and [*map(len, names)] == [sizes[1]] * sizes[0]:

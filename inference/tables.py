@@ -145,9 +145,7 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
             token_label(tokenizer.decode_bytes(ids[place : place + 1])),
             *(_or_unknown(float(values[place].neg().exp()), ".1%") for values in (losses, known)),
             _or_unknown(float(losses[place] - known[place]), "+.3f"),
-            _likeliest(
-                tokenizer, dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-            ),
+            _likeliest(tokenizer, chances),
             _likeliest(tokenizer, (floor.next_tokens + [{}] * len(ids))[place]),
         )
     Console(width=WIDTH, highlight=False, markup=False).print(table)
