@@ -198,13 +198,14 @@ export class LivePage extends Inspector {
     const worst = Math.log(this.data.config.vocab_size);
     const floor = this.sure?.map(([nats]) => nats);
     this.surprise.show(tokens, losses, before?.losses, worst, state.place, this.author.wroteBroken, floor);
-    this.unknown.hidden = Boolean(floor) || !this.perfect.texts.length;
     this.grow();
     const all = reading.from + tokens.length;
     const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;
     const bytes = "\\x and two digits: a byte that is only part of a character.";
     const hasBytes = tokens.some((token) => /\\x[0-9a-f]{2}/.test(token));
-    this.seen.textContent = [reading.from && cut, hasBytes && bytes].filter(Boolean).join(" ");
+    const unknown = "The perfect reader knows the texts of “Try” alone, and their beginnings; this is another text.";
+    const isUnknown = !floor && this.perfect.texts.length;
+    this.seen.textContent = [reading.from && cut, hasBytes && bytes, isUnknown && unknown].filter(Boolean).join(" ");
     this.main.classList.toggle("blank", !this.input.value && !this.author.busy);
     const { busy, before: undoable } = this.author;
     this.writing.show(state.sampling, busy, !busy && Boolean(undoable));

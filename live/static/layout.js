@@ -74,7 +74,6 @@ function textParts(app) {
       change: (sampling) => app.set({ sampling }),
     }),
     seen: el("p", { class: "note small" }),
-    unknown: el("p", { class: "note small" }, "The perfect reader knows the texts of “Try” alone, and their beginnings: this text is another."),
   };
 }
 
@@ -117,7 +116,6 @@ function typing(app) {
     app.writing.node,
     examples(app),
     app.seen,
-    app.unknown,
     app.surprise.node,
   );
 }

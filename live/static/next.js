@@ -3,6 +3,7 @@
 import { bars, percent } from "./bars.js";
 import { el, spokenToken, tokenLabel } from "./dom.js";
 
+const MOST_ROWS = 10; // of tokens
 const WORTH_A_ROW = 0.001; // probability of a token with a row of its own, unless the first has little more
 
 // What became of the token that was the most probable before.
@@ -16,7 +17,8 @@ export function changeOf(rows) {
 function divide(rows, kept) {
   const most = ({ now, before = 0, sure = 0 }) => Math.max(now, before, sure);
   const least = Math.min(WORTH_A_ROW, Math.max(...rows.map(most)) / 10);
-  const shown = rows.filter((row) => row.id === kept || most(row) >= least);
+  const first = [...rows].sort((a, b) => most(b) - most(a)).slice(0, MOST_ROWS);
+  const shown = rows.filter((row) => row.id === kept || (first.includes(row) && most(row) >= least));
   const rest = (name) => Math.max(0, shown.reduce((left, row) => left - row[name], 1));
   return { shown, others: { now: rest("now"), before: rest("before"), sure: rest("sure") } };
 }
@@ -58,7 +60,7 @@ export class NextTokens {
       : isCompared
         ? "Before (the line in a bar) → now that parts are off. Choose a token to add it."
         : "Choose a token to add it to the text.";
-    if (sure) this.note.textContent += ` After the dot${isCompared ? "" : " (and the line in a bar)"}: what a perfect reader says.`;
+    if (sure) this.note.textContent += ` After the dot${isCompared ? "" : ", and as a line"}: a perfect reader.`;
     this.back.hidden = !instead;
     const known = rows.map((each) => ({ ...each, sure: sure && (chances.get(each.id) ?? 0) }));
     const { shown, others } = divide(known, instead?.id);

@@ -7,7 +7,7 @@ import { Vocabulary } from "./vocabulary.js";
 import { windowStart } from "./window.js";
 
 const SHOWN = 10; // tokens, as bars
-const KEPT = 5; // of a cell of the logit lens, of an OV circuit, and after patching
+const KEPT = 5; // of a cell of the logit lens, of an OV circuit, after patching, and by a perfect reader
 
 export class Study {
   constructor(data, worker) {
@@ -49,7 +49,7 @@ export class Study {
   // The most probable tokens in the place that a state looks at, with the one that is there, and those of
   // `sure`: [id, probability] by a perfect reader, the most probable first.
   async probabilities({ place }, reading, sure = []) {
-    const [i, more] = [(place ?? reading.ids.length) - 1, sure.slice(0, SHOWN).map(([id]) => id)];
+    const [i, more] = [(place ?? reading.ids.length) - 1, sure.slice(0, KEPT).map(([id]) => id)];
     const ask = () => this.asking.ask("next", { ...reading.asked, i, k: SHOWN, more });
     const { rows } = place === null && !more.length ? reading : ((await ask()) ?? {});
     return rows?.map((row) => ({ ...row, token: this.labels[row.id] }));

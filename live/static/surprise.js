@@ -37,9 +37,9 @@ export class Surprise {
     const written = wroteBroken ? ", whose end it wrote with parts off" : "";
     const about = before
       ? ` nats a token with parts off, ${meanLoss(before).toFixed(3)} with all on, of the same text${written}`
-      : " nats a token, of this text";
+      : ` nats a token${floor ? "" : ", of this text"}`;
     const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
-    if (floor) known.push("; avoidable ", el("b", {}, signedText(meanLoss(avoidable))));
+    if (floor) known.push(", avoidable ", el("b", {}, signedText(meanLoss(avoidable))));
     this.sum.replaceChildren(...(Number.isNaN(now) ? [unknown] : known));
     this.ramp.classList.toggle("signed", Boolean(floor));
     this.least.textContent = floor ? `−${AVOIDABLE} ` : "0 ";
