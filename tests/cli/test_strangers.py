@@ -15,7 +15,7 @@ from common.errors import UserError
 from inference.opening import open_run
 from store.checkpoint import STATE
 from store.weights import OPTIMIZER
-from tests.conftest import TINY, command, configure, files, rewrite, seal, succeed
+from tests.conftest import PLAIN, TINY, command, configure, files, rewrite, seal, succeed
 
 SCRIPTS = {
     "train": ("resume=run", "trainer.max_steps=8"),
@@ -107,7 +107,7 @@ def test_no_address_of_a_run_is_fetched_and_no_cache_folder_made(tmp_path: Path)
     source = tmp_path / "input.txt"
     source.write_text(text)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    settings = [each for each in TINY if not each.startswith("data.")]
+    settings = [each for each in PLAIN if not each.startswith("data.")]
     chosen = ("data=shakespeare", f"data.sha256={sha256}")
     succeed("train", *settings, *chosen, f"data.path={source}", "run_dir=run", cwd=tmp_path)
     shutil.rmtree(tmp_path / ".cache")
