@@ -112,11 +112,13 @@ def test_the_same_settings_give_the_same_weights(
     assert not list(run.glob("events.*"))
 
 
-def test_resume(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_resume(tiny: Path, tmp_path: Path, threads: int) -> None:
     """Three steps and three more give the result of six, and Hydra overwrites nothing."""
+    own = {"OMP_NUM_THREADS": "2"} if threads == 2 else {}  # which spin if all cores are busy
 
     def succeed(*arguments: str, cwd: Path) -> None:
-        done = command(*arguments, cwd=cwd, OMP_NUM_THREADS="2")  # other tests have one thread
+        done = command(*arguments, cwd=cwd, **own)
         assert done.returncode == 0 and done.stderr == "", done.stderr
 
     # Without a decay, the learning rate does not depend on max_steps.
