@@ -1,11 +1,11 @@
 """Everything that is measured on a GPU, in one command; the parts can be chosen.
 
     python benchmarks/gpu.py --nanogpt CHECKOUT --shakespeare input.txt
-    python benchmarks/gpu.py --nanogpt CHECKOUT --shakespeare input.txt --parts smoke tests
+    python benchmarks/gpu.py --nanogpt CHECKOUT --shakespeare input.txt --parts tests steps
 
-smoke: all scripts on the GPU; tests: the tests of devices; quality: nanoGPT's quick start for GPUs;
-steps: GPT-2's training steps; sampling; watching: what observers cost. A command that fails does
-not prevent the others.
+tests: those of devices, which run all scripts; quality: nanoGPT's quick start for GPUs; steps:
+GPT-2's training steps; sampling; watching: what observers cost. A command that fails does not
+prevent the others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from benchmarks.harness import ROOT, TRAIN, make_parser
+from benchmarks.harness import ROOT, make_parser
 
-PARTS = ("smoke", "tests", "quality", "steps", "sampling", "watching")
+PARTS = ("tests", "quality", "steps", "sampling", "watching")
 
 
 def commands(folder: Path, nanogpt: Path, text: Path, rounds: int) -> dict[str, list[list[str]]]:
@@ -38,16 +38,7 @@ def commands(folder: Path, nanogpt: Path, text: Path, rounds: int) -> dict[str, 
         return script(f"benchmarks/{name}", *how, *arguments)
 
     shakespeare = [f"data.path={text}", f"cache_dir={folder}/cache"]
-    run, device = f"run={folder}/run", "device=cuda"
     return {
-        "smoke": [
-            [*TRAIN, f"run_dir={folder}/run", f"trainer.{device}"],
-            [*TRAIN, f"resume={folder}/run", "trainer.max_steps=1100"],
-            script("sample", run, device, "num_samples=2"),
-            script("evaluate", run, device),
-            script("look", run, device, "text=Once there was a jolly deer."),
-            [*TRAIN, "experiment=shakespeare_fast", f"trainer.{device}", *shakespeare],
-        ],
         "tests": [[sys.executable, "-m", "pytest", "-k", "cuda", "tests"]],
         "quality": [
             compare(
@@ -87,7 +78,7 @@ def main() -> None:
             for command in found[part]:
                 print(f"== {part}: {shlex.join(command[1:])}", flush=True)
                 began = time.perf_counter()
-                status = subprocess.run(command, cwd=folder if part == "smoke" else ROOT).returncode
+                status = subprocess.run(command, cwd=ROOT).returncode
                 name = " ".join([Path(command[1]).name, *command[2:4]])
                 done.append((part, name, status, time.perf_counter() - began))
     for part, name, status, seconds in done:

@@ -75,7 +75,8 @@ def token_label(token: bytes, longest: int = 14) -> str:
     """A token in at most `longest` characters, with white space, control characters and bytes that
     are not UTF-8 made visible."""
     text = token.decode(errors="backslashreplace")
-    shown = "".join(VISIBLE.get(letter, printable(letter)) for letter in text)
+    escapes = {letter: ascii(letter)[1:-1] for letter in text if not letter.isprintable()}
+    shown = "".join((escapes | VISIBLE).get(letter, letter) for letter in text)
     return (shown if len(shown) <= longest else shown[: longest - 1] + "…") or "∅"
 
 

@@ -34,7 +34,7 @@ def one_line_errors(script: str = "train", kind: type | None = None) -> Iterator
     try:
         yield
     except UserError as error:
-        fail(str(error))
+        fail(str(error).replace("\n", "\\n"))  # in the name of a file
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)

@@ -195,11 +195,7 @@ def _stored(run: Run) -> Values:
 def _arguments(run: Run) -> set[str]:
     """The settings that the command line which started a run gave. Raises UserError if it is not
     known."""
-    file = run.path / ".hydra/overrides.yaml"
-    overrides = read_yaml(file)
-    if not (isinstance(overrides, list) and all(isinstance(each, str) for each in overrides)):
-        raise UserError(f"{file}: does not contain settings; choose another run")
-    return {*overrides}
+    return {*read_yaml(run.path / ".hydra/overrides.yaml")}
 
 
 def _run_dir(composed: Values) -> str | None:

@@ -154,22 +154,6 @@ class GPT(nn.Module):
         """The number of parameters; a matrix that is used twice (tied embeddings) counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    @property
-    def flops_per_token(self) -> int:
-        """Floating-point operations of one training step (forward and backward), per token.
-
-        6 N + 12 L H Q T (Chowdhery et al. 2022, PaLM, appendix B), where N is the number of weights
-        in matrix products (all linear layers including the unembedding; no lookups, norms or
-        biases), L layers, H heads, Q = d_head and T the context length. All T x T attention scores
-        are counted, although half of them are masked.
-        """
-        config = self.config
-        linear = sum(
-            module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear)
-        )
-        width = config.n_heads * config.d_head
-        return 6 * linear + 12 * config.n_layers * width * config.context_length
-
     @torch.no_grad()
     def init_weights(self) -> None:
         """Random weights, normal with mean 0; biases are 0, gains 1.

@@ -9,7 +9,7 @@ from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
 from observe.histograms import Histograms, HistogramsConfig
 from observe.metrics_file import MetricsFile
-from observe.roles import Measured
+from observe.roles import Outputs
 from observe.terminal import Terminal
 from observe.wandb import Wandb
 from training.callback import Callback
@@ -35,13 +35,13 @@ class ObserversConfig:
 
 def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Callback]:
     """The observers, in the order in which they are called; the main process has them."""
-    measured = Measured(context)
+    outputs = Outputs(context)
     # wandb watches for the event files of a writer that is made later; it is called last, when the
     # other observers have written.
     wandb = Wandb(context) if config.wandb else None
-    yield MetricsFile(context, measured)
+    yield MetricsFile(context, outputs)
     if config.terminal:
-        yield Terminal(context, measured)
+        yield Terminal(context, outputs)
     if config.tensorboard:
         # Importing TensorBoard takes a tenth of a second.
         from observe.evidence import EvidenceFile
@@ -57,9 +57,9 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
             yield EvidenceFile(context)
             if context.has_page and config.live:
                 yield LiveWeights(context, maps)
-        yield LossesFile(context, measured)
+        yield LossesFile(context, outputs)
         if config.histograms.every:
             yield Histograms(config.histograms.every, context.model, writer)
-        yield TensorBoard(context, measured, writer)
+        yield TensorBoard(context, outputs, writer)
     if wandb:
         yield wandb

@@ -23,7 +23,7 @@ from jaxtyping import Bool
 from data.batches import UNSCORED
 from observe.context import RunContext
 from observe.json_lines import JsonLines
-from observe.roles import Measured
+from observe.roles import Outputs
 from tensorboard_attention.tokens import token_texts
 from training.callback import Callback, EvalMetrics
 
@@ -36,8 +36,8 @@ SHOWN = 4  # texts
 class LossesFile(Callback):
     """Appends a line at each evaluation. A resume removes those of evaluations that come again."""
 
-    def __init__(self, context: RunContext, measured: Measured) -> None:
-        self.measured, self.context = measured, context
+    def __init__(self, context: RunContext, outputs: Outputs) -> None:
+        self.outputs, self.context = outputs, context
         self.lines = JsonLines(context.folder / "losses.jsonl")
 
     def on_start(self, trainer: Trainer) -> None:
@@ -52,10 +52,10 @@ class LossesFile(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, (scored, about) = trainer.state.step, self._texts
-        bits = self.measured.target_bits(step)
+        bits = self.outputs.target_bits(step)
         found = {
             "step": step,
-            "values": {tag: round(value, 4) for tag, value in self.measured.losses(step).items()},
+            "values": {tag: round(value, 4) for tag, value in self.outputs.losses(step).items()},
             "bits": [row[at].round(3).tolist() for row, at in zip(bits, scored, strict=False)],
         }
         self.lines.append(*([] if self.has_texts else [about]), found)
@@ -67,7 +67,7 @@ class LossesFile(Callback):
     @cached_property
     def _texts(self) -> tuple[Bool[np.ndarray, "text token"], dict[str, Any]]:
         """Which targets of the texts that are shown are scored, and what the file says of them."""
-        texts, decode = self.measured.scored_texts, self.context.dataset.tokenizer.decode_bytes
+        texts, decode = self.outputs.scored_texts, self.context.dataset.tokenizer.decode_bytes
         targets = texts.targets[:SHOWN]
         scored = targets != UNSCORED
 

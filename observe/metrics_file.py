@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from observe.context import RunContext
 from observe.json_lines import JsonLines
-from observe.roles import Measured
+from observe.roles import Outputs
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class MetricsFile(Callback):
     evaluation of that step, if it is.
     """
 
-    def __init__(self, context: RunContext, measured: Measured) -> None:
-        self.measured = measured
+    def __init__(self, context: RunContext, outputs: Outputs) -> None:
+        self.outputs = outputs
         self.lines = JsonLines(context.folder / "metrics.jsonl")
 
     def on_start(self, trainer: Trainer) -> None:
@@ -35,7 +35,7 @@ class MetricsFile(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, seconds = trainer.state.step, trainer.state.seconds
-        losses = self.measured.losses(step)
+        losses = self.outputs.losses(step)
         self.lines.append({"step": step, **asdict(metrics), "seconds": seconds, **losses})
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:

@@ -39,7 +39,7 @@ POSITIONS = {
 }
 
 
-class Measured:
+class Outputs:
     """The sample and the losses of the model of a run.
 
     Each is computed when the first observer asks for it, and kept until a later step.

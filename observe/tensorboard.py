@@ -26,7 +26,7 @@ from common.errors import UserError, printable, token_label
 from common.files import fsync, naming, remove
 from common.settings import flat
 from observe.context import RunContext
-from observe.roles import Measured
+from observe.roles import Outputs
 from store.run import Summary
 from tensorboard_attention.records import read_event, record_end
 from training.callback import Callback, EvalMetrics, StepMetrics
@@ -60,8 +60,8 @@ class TensorBoard(Callback):
     """Writes scalars and the settings; samples at evaluations; and at the end the result and the
     embeddings."""
 
-    def __init__(self, context: RunContext, measured: Measured, writer: SummaryWriter) -> None:
-        self.measured = measured
+    def __init__(self, context: RunContext, outputs: Outputs, writer: SummaryWriter) -> None:
+        self.outputs = outputs
         self.writer, self.context = writer, context
 
     def on_start(self, trainer: Trainer) -> None:
@@ -81,9 +81,9 @@ class TensorBoard(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
-        self._add(eval_scalars(self.measured, trainer, metrics), step)
+        self._add(eval_scalars(self.outputs, trainer, metrics), step)
         if self.context.logs_sample(step) and "sample/text_summary" not in self._there(step):
-            self.writer.add_text("sample", preformatted(self.measured.sample(step)), step)
+            self.writer.add_text("sample", preformatted(self.outputs.sample(step)), step)
         self.writer.flush()
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
@@ -170,12 +170,12 @@ def step_scalars(metrics: StepMetrics) -> dict[str, float]:
     }
 
 
-def eval_scalars(measured: Measured, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
+def eval_scalars(outputs: Outputs, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
     """What was measured in an evaluation, by tag."""
     scalars = {"loss/bits_per_byte_val": metrics.val_bpb}
     if metrics.floor_bpb is not None:
         scalars["loss/bits_per_byte_val_floor"] = metrics.floor_bpb
-    return {**scalars, **measured.losses(trainer.state.step)}
+    return {**scalars, **outputs.losses(trainer.state.step)}
 
 
 def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:

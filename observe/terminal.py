@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from common.errors import printable
 from data.encoding import Dataset
 from observe.context import RunContext
-from observe.roles import Measured
+from observe.roles import Outputs
 from training.callback import Callback, EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Terminal(Callback):
     only the bar, or a line on standard error that it has begun, and one line with the result."""
 
     def __init__(
-        self, context: RunContext, measured: Measured, console: RunConsole | None = None
+        self, context: RunContext, outputs: Outputs, console: RunConsole | None = None
     ) -> None:
-        self.context, self.measured = context, measured
+        self.context, self.outputs = context, outputs
         settings = context.config
         self.max_steps = settings.trainer.max_steps
         logdir = shlex.quote(str(context.folder.parent))
@@ -149,7 +149,7 @@ class Terminal(Callback):
             f"in {duration(summary.seconds)} ({summary.tokens_per_second:,.0f} tokens/s)\n"
             f"Run         {self.context.folder}\n\nSample:\n"
         )
-        sample = self.measured.sample(step).strip("\n")
+        sample = self.outputs.sample(step).strip("\n")
         self.console.print(sample or "(empty: the model ends the text at once)", soft_wrap=False)
         run = f"run={shlex.quote(str(self.context.folder))}"
         touch = f"  python look.py {run} html=storyteller.html\n"

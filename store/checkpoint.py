@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import sys
@@ -28,7 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError, advice, as_argument, check_choice, check_range, printable
+from common.errors import UserError, advice, as_argument, printable
 from common.files import find_change, read_json, remove, replace_folder, replace_text, sha256
 from common.settings import build
 from store.settings import readable
@@ -77,13 +76,6 @@ class TrainState:
     def last_evaluation(self) -> int:
         """The last step whose evaluation, if one is due there, is not still to come."""
         return self.step if self.evaluated == self.step else self.step - 1
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, int | float):
-                check_range(name, value, 0, 10**15 if isinstance(value, int) else math.inf)
-        if self.fast is not None:
-            check_choice("fast", self.fast, ("fp32", "bf16", "fp16"))
 
 
 def state_json(state: TrainState, sums: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,10 +111,11 @@ def read_row(folder: Path) -> Row | None:
         # A kill can leave half a line.
         measured = [json.loads(line) for line in lines if line.endswith("\n")]
         curve = [line for line in measured if "val_bpb" in line]
-        _check_numbers(settings, ["seed"])
-        for values, needed in ((summary, COMPARED), *((point, POINT) for point in curve)):
-            _check_numbers(values, {*needed, *values})
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        needed = ((settings, ("seed",)), (summary, COMPARED), *((point, POINT) for point in curve))
+        for values, names in needed:
+            if missing := {*names} - values.keys():
+                raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
     with suppress(UserError):
         evidence = evidence_of(run)
@@ -125,16 +126,6 @@ def read_row(folder: Path) -> Row | None:
     with suppress(OSError, ValueError, LookupError, TypeError):
         summary = {**summary, "tokens_sha256": str(read_json(run.data_file)["tokens_sha256"])}
     return {"run": str(run.path), **settings, **summary, "curve": curve}
-
-
-def _check_numbers(values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise ValueError unless each value is a number of a size with which one can calculate. The
-    floor can be unknown."""
-    for name in names:
-        value: Any = values.get(name)
-        is_number = type(value) in (int, float) and (value == 0 or 1e-30 < abs(value) < 1e30)
-        if not (is_number or (name == "floor_bpb" and value is None)):
-            raise ValueError(f"{name} is {value!r:.40}, and no number that can be compared")
 
 
 def open_log(folder: Path) -> Index:

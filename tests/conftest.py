@@ -73,6 +73,7 @@ TINY = (
     "observe.samples.max_new_tokens=20",
     "observe.samples.every=3",
 )
+PLAIN = (*TINY, "observe.tensorboard=false")  # in two thirds of the time
 
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")

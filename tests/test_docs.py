@@ -148,7 +148,7 @@ def examples() -> Iterator[tuple[Path, str]]:
 
 
 def test_words_of_examples_are_in_the_default_corpus() -> None:
-    corpus = open_corpus(preset("data", "tales"))
+    corpus = open_corpus(preset("data", "tales", n_bytes=1_000_000))
     known = {*re.findall(r"[a-z]+", " ".join(corpus.training_text()).lower())}
     found = [*examples()]
     assert len(found) > 15

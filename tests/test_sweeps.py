@@ -11,7 +11,7 @@ import pytest
 from store.comparison import compare, group, summary_lines, target_loss
 from store.results import results
 from store.settings import read_settings
-from tests.conftest import TINY, command, files, last_checkpoint, succeed
+from tests.conftest import PLAIN, command, files, last_checkpoint, succeed
 
 
 def runs(folder: Path) -> list[Path]:
@@ -22,12 +22,12 @@ def runs(folder: Path) -> list[Path]:
 def test_two_parallel_jobs(tmp_path: Path) -> None:
     """Two runs in parallel with joblib give the same results as two sequential runs."""
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    output = succeed("train", "-m", *joblib, *TINY, "seed=1,2", cwd=tmp_path, OMP_NUM_THREADS="1")
+    output = succeed("train", "-m", *joblib, *PLAIN, "seed=1,2", cwd=tmp_path, OMP_NUM_THREADS="1")
     groups = group(results([tmp_path / "runs"]))
     table = ["", *summary_lines(groups, compare(groups), target_loss(groups))]
     assert output.splitlines()[-len(table) :] == table
     for number, run in enumerate(runs(tmp_path), start=1):
-        succeed("train", *TINY, f"seed={number}", f"run_dir=alone{number}", cwd=tmp_path)
+        succeed("train", *PLAIN, f"seed={number}", f"run_dir=alone{number}", cwd=tmp_path)
         found, alone = (
             json.loads((folder / "summary.json").read_text())
             for folder in (run, tmp_path / f"alone{number}")
@@ -49,17 +49,17 @@ def test_the_file_of_an_experiment_sweeps(tmp_path: Path) -> None:
         "--config-dir=mine",
         f"observe.attention.probe={','.join(probes)}",
     )
-    succeed("train", *settings, *TINY, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    succeed("train", *settings, *PLAIN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     found = {run.name: read_settings(run / "config.yaml") for run in runs(tmp_path)}
     assert [*found] == ["0_seed=1", "1_seed=1", "2_seed=2", "3_seed=2"]
     shown = [values["observe"]["attention"]["probe"] for values in found.values()]
     assert shown == [*probes, *probes]
-    again = succeed("train", *settings, *TINY, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    again = succeed("train", *settings, *PLAIN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert again.count("is finished: nothing to do") == 4
 
 
 def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
-    settings = [*TINY, "optimizer=adamw", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1"]
+    settings = [*PLAIN, "optimizer=adamw", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1"]
     done = command("train", "-m", *settings, "optimizer.lr=1e36,1e-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training diverged") == 1
@@ -68,7 +68,7 @@ def test_a_trial_that_diverges_does_not_end_the_sweep(tmp_path: Path) -> None:
 
 
 def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_path: Path) -> None:
-    sweep = ("train", "-m", *TINY, "hydra.sweep.dir=sweep", "seed=1,2")
+    sweep = ("train", "-m", *PLAIN, "hydra.sweep.dir=sweep", "seed=1,2")
     first = succeed(*sweep, cwd=tmp_path)
     finished, stopped = (tmp_path / "sweep" / name for name in ("0_seed=1", "1_seed=2"))
     groups = group(results([tmp_path / "sweep"]))

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import (
+    PLAIN,
     ROOT,
     TINY,
     begin,
@@ -111,11 +112,13 @@ def test_the_same_settings_give_the_same_weights(
     assert not list(run.glob("events.*"))
 
 
-def test_resume(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_resume(tiny: Path, tmp_path: Path, threads: int) -> None:
     """Three steps and three more give the result of six, and Hydra overwrites nothing."""
+    own = {"OMP_NUM_THREADS": "2"} if threads == 2 else {}  # which spin if all cores are busy
 
     def succeed(*arguments: str, cwd: Path) -> None:
-        done = command(*arguments, cwd=cwd, OMP_NUM_THREADS="2")  # other tests have one thread
+        done = command(*arguments, cwd=cwd, **own)
         assert done.returncode == 0 and done.stderr == "", done.stderr
 
     # Without a decay, the learning rate does not depend on max_steps.
@@ -173,7 +176,7 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -
 
 def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
     name, prompt = "name=Ida's hen", "observe.samples.prompt=${a, 'b"
-    auto, run = (*TINY, "resume=auto", name, prompt), tmp_path / "runs/Ida's hen"
+    auto, run = (*PLAIN, "resume=auto", name, prompt), tmp_path / "runs/Ida's hen"
     assert "continuing" not in succeed("train", *auto, cwd=tmp_path)
     assert yaml.safe_load((run / "config.yaml").read_text())["resume"] is None
     assert "is finished: nothing to do" in succeed("train", *auto, cwd=tmp_path)
@@ -207,7 +210,7 @@ def test_a_run_that_another_process_has_started_meanwhile_is_continued(
 def test_of_two_equal_commands_one_trains_and_the_other_waits(tmp_path: Path, sweep: bool) -> None:
     place = ("-m", "hydra.sweep.dir=sweep", "hydra/launcher=joblib", "seed=1,2")
     settings = place if sweep else ("resume=auto", "run_dir=run")
-    both = [begin(str(ROOT / "train.py"), *TINY, *settings, cwd=tmp_path) for _ in range(2)]
+    both = [begin(str(ROOT / "train.py"), *PLAIN, *settings, cwd=tmp_path) for _ in range(2)]
     said = "".join(map(finish, both))
     assert said.count("is finished: nothing to do") == (2 if sweep else 1)
     runs = [*tmp_path.glob("**/config.yaml")]
@@ -246,7 +249,7 @@ def test_a_text_may_move_but_not_change(tmp_path: Path) -> None:
     there.mkdir()
     (there / "text.txt").write_text("A hen sat on the hill and looked at the sea.\n" * 400)
     settings = ["data=text", "data.path=text.txt", "data.val_fraction=0.3", "run_dir=run"]
-    ours = [each for each in TINY if not each.startswith("data.")]
+    ours = [each for each in PLAIN if not each.startswith("data.")]
     succeed("train", *ours, *settings, cwd=there)
     evaluate = ("evaluate", "run=there/run", "checkpoint=last")
     evaluation = succeed(*evaluate, cwd=tmp_path)

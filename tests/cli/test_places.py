@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import ROOT, TINY, command, files, succeed
+from tests.conftest import PLAIN, ROOT, TINY, command, files, succeed
 
 TEXT = "Käse 🧀 und Brot 🍞: „gut“.\n\n"
 PROMPT = "Käse 🧀"
@@ -43,7 +43,7 @@ def test_a_file_called_runs_does_not_matter_elsewhere(tmp_path: Path) -> None:
     (here / "runs").write_text("mine")
     before = files(here)
     places = (f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache")
-    succeed("train", *TINY, *places, cwd=here)
-    done = command("train", *TINY, cwd=here)
+    succeed("train", *PLAIN, *places, cwd=here)
+    done = command("train", *PLAIN, cwd=here)
     assert done.returncode == 2 and done.stderr.startswith("error: runs: is not a folder")
     assert files(here) == before

@@ -31,7 +31,7 @@ from data.dataset import DatasetConfig
 from data.encoding import Dataset
 from data.tokens import prepare
 from launch.schema import preset
-from tests.conftest import ROOT, TINY, command, succeed
+from tests.conftest import PLAIN, ROOT, command, succeed
 from tests.data.conftest import BYTE, documents, draw_texts
 
 TEXTS = draw_texts(400)
@@ -440,7 +440,7 @@ def test_files_of_a_strangers_run(hub: Path, tmp_path: Path) -> None:
 
 def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", draw_texts(4000))
-    settings = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
+    settings = [each for each in PLAIN if not each.startswith(("data.", "tokenizer."))]
     chosen = ("data=dataset", "data.path=a.jsonl", "data.val_fraction=0.1", "tokenizer=byte")
     printed = succeed("train", *settings, *chosen, "run_dir=run", cwd=tmp_path)
     assert "streaming" in printed and "4,000 documents, " in printed

@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 
 from data.corpora import CORPORA, CorpusKind
 from data.corpus import Corpus, CorpusConfig, Document
-from tests.conftest import TINY, succeed
+from tests.conftest import PLAIN, succeed
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Counting(Corpus):
 def test_a_new_corpus(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CORPORA, "counting", CorpusKind(CountingConfig, Counting))
     ConfigStore.instance().store(group="data", name="counting", node=CountingConfig)
-    settings = [each for each in TINY if not each.startswith("data.")]
+    settings = [each for each in PLAIN if not each.startswith("data.")]
     succeed("train", *settings, "data=counting", "run_dir=run", cwd=tmp_path)
     n_bytes = {"train": 0, "val": 0, "all": 0}
     for document in Counting(CountingConfig()).documents():

@@ -16,7 +16,7 @@ from data.corpora import open_corpus
 from data.corpus import Text
 from data.split import split_documents
 from launch.schema import preset
-from tests.conftest import TINY, succeed
+from tests.conftest import PLAIN, succeed
 from tests.data.conftest import write_files
 
 HUGE = 400_000
@@ -134,7 +134,7 @@ def test_a_stream_that_is_longer_than_what_is_read_ahead() -> None:
 def test_three_books_train(tmp_path: Path) -> None:
     books = [text_of_size(120_000, number) for number in range(3)]
     write_files(tmp_path / "books", books)
-    settings = [each for each in TINY if not each.startswith("data.")]
+    settings = [each for each in PLAIN if not each.startswith("data.")]
     printed = succeed("train", *settings, "data=text", "data.path=books", cwd=tmp_path)
     assert "3 documents, 360.0 kB of text; the ends of 3 for validation" in printed
     parts = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -37,6 +36,7 @@ from data.tokens import (
     start_ids,
 )
 from launch.schema import preset
+from tests.conftest import ROOT, begin, finish
 from tests.data.strings import NASTY, PATTERNED
 from tests.exchange.fast import imported
 
@@ -268,15 +268,20 @@ def test_a_damaged_entry_is_rebuilt(tmp_path: Path, pattern: str, content: bytes
     assert dataset.tokenizer.decode(dataset.train[:].tolist()) == STORY
 
 
-def _prepare_in_a_process(cache: str) -> tuple[bytes, str]:
-    dataset = prepare(StubCorpus(STORY * 50), TokenizerConfig("bpe", 300), cache, context_length=8)
-    return dataset.train[:].tobytes(), dataset.tokenizer.digest
+PREPARE = """
+from data.text import TextConfig, open_text
+from data.tokenizer import TokenizerConfig
+from data.tokens import prepare
+corpus = open_text(TextConfig("text", "a.txt", None, 0.5))
+dataset = prepare(corpus, TokenizerConfig("bpe", 300), "cache", context_length=8)
+print(dataset.sha256, dataset.tokenizer.digest)
+"""
 
 
 def test_concurrent_processes_all_succeed(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        results = pool.map(_prepare_in_a_process, [str(tmp_path / "cache")] * 2, chunksize=1)
-    assert len(set(results)) == 1
+    (tmp_path / "a.txt").write_text(STORY * 50)
+    both = [begin("-c", PREPARE, cwd=tmp_path, PYTHONPATH=str(ROOT)) for _ in range(2)]
+    assert len({*map(finish, both)}) == 1
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 

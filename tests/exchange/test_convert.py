@@ -21,7 +21,7 @@ from transformers import (
 
 from exchange.tokenizer import write_tokenizer
 from inference.opening import open_run
-from tests.conftest import TINY, command, files, succeed
+from tests.conftest import PLAIN, command, files, succeed
 
 ONCE = "Once there was a hen."
 
@@ -30,7 +30,7 @@ ONCE = "Once there was a hen."
 def tales(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run whose tokenizer has a token for the end of a tale."""
     folder = tmp_path_factory.mktemp("tales")
-    succeed("train", *TINY, "tokenizer.vocab_size=400", "run_dir=runs/tales", cwd=folder)
+    succeed("train", *PLAIN, "tokenizer.vocab_size=400", "run_dir=runs/tales", cwd=folder)
     return folder
 
 

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorboard.plugin_util import markdown_to_safe_html
 
 from observe.metrics_file import MetricsFile
-from observe.roles import Measured
+from observe.roles import Outputs
 from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
 from store.results import open_log
 from tensorboard_attention import add_attention
@@ -28,7 +28,7 @@ METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    file = MetricsFile(context, Measured(context))
+    file = MetricsFile(context, Outputs(context))
     file.on_start(trainer_at(context, 0))
     file.on_step(trainer_at(context, 9))
     trainer = trainer_at(context, 10)
@@ -42,7 +42,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
 
 def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     context = run_context(tmp_path)
-    file = MetricsFile(context, Measured(context))
+    file = MetricsFile(context, Outputs(context))
     for step in (10, 20, 30):
         file.on_metrics(trainer_at(context, step), METRICS)
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.4))
@@ -87,7 +87,7 @@ def test_a_result_that_comes_again_is_shown_once(tmp_path: Path, is_written: boo
         context = run_context(tmp_path, "trainer.max_steps=20", write_sample=lambda: "a text")
         context.first_step = first
         writer = open_events(tmp_path, purge_step=first + 1 if first else 0)
-        board = TensorBoard(context, Measured(context), writer)
+        board = TensorBoard(context, Outputs(context), writer)
         trainer = trainer_at(context, first)
         board.on_start(trainer)
         trainer.state.step, trainer.summary = 20, SUMMARY if writes else None
@@ -109,7 +109,7 @@ def test_scalars_text_and_layout(tmp_path: Path) -> None:
     context = run_context(
         tmp_path, "observe.samples.every=10", write_sample=lambda: "Once *upon*\na time"
     )
-    board = TensorBoard(context, Measured(context), open_events(tmp_path))
+    board = TensorBoard(context, Outputs(context), open_events(tmp_path))
     board.on_start(trainer_at(context, 0))
     board.on_step(trainer_at(context, 9))
     trainer = trainer_at(context, 10)
@@ -148,7 +148,7 @@ def test_the_settings_of_a_resumed_run_are_its_newest(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     (tmp_path / "resumed.yaml").write_text("seed: 1\ntrainer: new\n")
     context = run_context(tmp_path)
-    board = TensorBoard(context, Measured(context), writer := open_events(tmp_path))
+    board = TensorBoard(context, Outputs(context), writer := open_events(tmp_path))
     board.on_start(trainer_at(context, 5))
     writer.close()
     (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("settings/text_summary")
@@ -163,10 +163,10 @@ def test_a_sample_is_written_once_for_all_observers(tmp_path: Path) -> None:
         *("observe.samples.every=10", "trainer.max_steps=25"),
         write_sample=lambda: next(written),
     )
-    board = TensorBoard(context, measured := Measured(context), open_events(tmp_path))
+    board = TensorBoard(context, outputs := Outputs(context), open_events(tmp_path))
     for step in (0, 5, 10, 15, 25):
         board.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60))
-    assert measured.sample(25) == "third"
+    assert outputs.sample(25) == "third"
     board.on_end(trainer_at(context, 25))
     events = EventAccumulator(str(tmp_path)).Reload().Tensors("sample/text_summary")
     shown = {event.step: event.tensor_proto.string_val[0].decode().strip() for event in events}

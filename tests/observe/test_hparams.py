@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from observe.roles import Measured
+from observe.roles import Outputs
 from observe.tensorboard import TensorBoard, hyperparameters, open_events
 from store.run import Summary
 from tests.observe.conftest import SUMMARY, run_context, trainer_at
@@ -21,7 +21,7 @@ def log(folder: Path, *overrides: str, summary: Summary | None = SUMMARY) -> Non
     (folder / "config.yaml").touch()
     context = run_context(folder, *overrides)
     board, trainer = (
-        TensorBoard(context, Measured(context), open_events(folder)),
+        TensorBoard(context, Outputs(context), open_events(folder)),
         trainer_at(context, 0),
     )
     board.on_start(trainer)

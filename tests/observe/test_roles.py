@@ -23,7 +23,7 @@ from model import GPT
 from observe.context import RunContext
 from observe.losses_file import LossesFile
 from observe.metrics_file import MetricsFile
-from observe.roles import Measured, scored_texts, target_bits
+from observe.roles import Outputs, scored_texts, target_bits
 from observe.tensorboard import TensorBoard, open_events
 from tensorboard_attention.losses import read_losses
 from tests.conftest import small_config
@@ -43,7 +43,7 @@ def tales_context(folder: Path, context_length: int) -> RunContext:
 
 def test_the_roles_add_up_to_the_distance_from_the_floor(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 2000)
-    found = Measured(context).losses(0)
+    found = Outputs(context).losses(0)
     assert found.keys() == {f"roles/{name}" for name in ROLES}
     distances = []
     for _, tale in zip(range(N_TALES), TALES.tales("val"), strict=False):
@@ -74,7 +74,7 @@ def test_losses_of_another_corpus(tmp_path: Path) -> None:
     context.dataset = Dataset(fixed_tokenizer("byte"), tokens[:100], tokens, None, "0")
     texts = scored_texts(context)
     assert texts.targets.shape[1] == 40 and texts.floor is None
-    bits, found = target_bits(context.model, texts), Measured(context).losses(3)
+    bits, found = target_bits(context.model, texts), Outputs(context).losses(3)
     scored = np.where(texts.targets != UNSCORED, bits, np.nan)
     assert found == {
         "target position/0 to 15": pytest.approx(np.nanmean(scored[:, :16])),
@@ -84,15 +84,15 @@ def test_losses_of_another_corpus(tmp_path: Path) -> None:
 
 def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 60)
-    file = LossesFile(context, measured := Measured(context))
+    file = LossesFile(context, outputs := Outputs(context))
     file.on_start(trainer_at(context, 0))
     for step in (10, 20):
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.5))
     found = read_losses(tmp_path)
-    texts, bits = measured.scored_texts, measured.target_bits(20)
+    texts, bits = outputs.scored_texts, outputs.target_bits(20)
     assert [*found["steps"]] == ["10", "20"]
     assert found["unit"] == f"bits per tale above the floor (mean of {N_TALES} tales)"
-    assert found["steps"]["20"]["values"] == pytest.approx(measured.losses(20), abs=1e-4)
+    assert found["steps"]["20"]["values"] == pytest.approx(outputs.losses(20), abs=1e-4)
     for row, (tokens, floor, seen) in enumerate(
         zip(found["texts"], found["floor"], found["steps"]["20"]["bits"], strict=True)
     ):
@@ -113,7 +113,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         (b"damaged", 10, []),
     ):
         file.lines.path.write_bytes(left)
-        resumed, trainer = LossesFile(context, measured), trainer_at(context, 10)
+        resumed, trainer = LossesFile(context, outputs), trainer_at(context, 10)
         trainer.state.evaluated = evaluated
         resumed.on_start(trainer)
         resumed.on_eval(trainer_at(context, 15), EvalMetrics(1.5, 0.55, 60, 0.5))
@@ -126,18 +126,18 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
 
 def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
     context = tales_context(tmp_path, 30)
-    measured = Measured(context)
+    outputs = Outputs(context)
     (tmp_path / "config.yaml").touch()
     trainer = trainer_at(context, 10)
     for observer in (
-        MetricsFile(context, measured),
-        TensorBoard(context, measured, writer := open_events(tmp_path)),
+        MetricsFile(context, outputs),
+        TensorBoard(context, outputs, writer := open_events(tmp_path)),
     ):
         observer.on_start(trainer_at(context, 0))
         observer.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
     writer.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
-    for tag, value in measured.losses(10).items():
+    for tag, value in outputs.losses(10).items():
         assert line[tag] == value
         assert events.Scalars(tag)[0].value == pytest.approx(value)

@@ -11,7 +11,7 @@ import pytest
 
 from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
-from observe.roles import Measured
+from observe.roles import Outputs
 from observe.terminal import RunConsole, Terminal, against_floor, duration, gzip_bpb
 from store.run import Summary
 from tests.observe.conftest import run_context, trainer_at
@@ -38,7 +38,7 @@ def shown(
         has_page=has_page,
         is_in_sweep=is_in_sweep,
     )
-    terminal = Terminal(context, Measured(context), console)
+    terminal = Terminal(context, Outputs(context), console)
     terminal.on_start(trainer_at(context, 0))
     trainer = trainer_at(context, 10)
     terminal.on_metrics(trainer, METRICS)
@@ -97,7 +97,7 @@ def test_a_run_that_fails_closes_its_bar_without_a_summary() -> None:
     console = RunConsole(file=out, force_terminal=True, width=90)
     settings = ("trainer.max_steps=10", "observe.tensorboard=false")
     context = run_context(Path("runs/x"), *settings, write_sample=lambda: "never")
-    terminal, trainer = Terminal(context, Measured(context), console), trainer_at(context, 3)
+    terminal, trainer = Terminal(context, Outputs(context), console), trainer_at(context, 3)
     terminal.on_start(trainer_at(context, 0))
     terminal.on_step(trainer)
     terminal.on_end(trainer)
