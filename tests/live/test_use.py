@@ -105,7 +105,7 @@ def test_the_perfect_reader_of_the_texts_of_the_page(live: Live, tiny_run: Path)
         assert found == pytest.approx(avoidable.tolist(), abs=2e-3)
         lucky = live[".losses .lucky"].evaluate_all("all => all.map((one) => one.dataset.place)")
         assert [int(place) for place in lucky] == [i for i, x in enumerate(found, 1) if x < 0]
-        mean = live[".sum b"].nth(1).inner_text().replace("−", "-")
+        mean = live[".sum b"].nth(1).inner_text().replace("\u2212", "-")
         assert float(mean) == pytest.approx(avoidable.mean(), abs=2e-3)
         likely = sorted(floor.next_tokens[-1].values(), reverse=True)[:5]
         shares = [row.split(" · ")[1] for row in live[f"{BARS} b"].all_inner_texts()]
