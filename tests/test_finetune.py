@@ -44,7 +44,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finetune")
     text = "\n".join(each.read_text() for each in sorted(ROOT.glob("docs/*.md")))
     (folder / "notes.txt").write_text(text[:60_000])
-    settings = ("data.n_bytes=200000", "tokenizer=byte", "trainer.max_steps=300")
+    settings = ("data.n_bytes=200000", "tokenizer=byte", "trainer.max_steps=150")
     succeed("train", *MODEL, *TRAINER, *settings, "run_dir=runs/base", cwd=folder)
     return folder
 
@@ -67,7 +67,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(here: Path) -> None:
     before = files(here / "runs/base")
-    steps = (*FINETUNE, "trainer.max_steps=100", "trainer.checkpoint_every=0")
+    steps = (*FINETUNE, "trainer.max_steps=50", "trainer.checkpoint_every=0")
     output = succeed("train", "init_from=runs/latest", *steps, "run_dir=fine", cwd=here)
     assert files(here / "runs/base") == before
     evaluated = succeed(
@@ -79,13 +79,13 @@ def test_finetuning_starts_from_the_base_and_ends_below_training_from_nothing(he
     found = re.search(r"val: ([\d.]+) nats per token", evaluated)
     assert found and start["step"] == 0
     assert start["val_loss"] == pytest.approx(float(found[1]), abs=6e-5)
-    assert f"step 0/100  validation: {start['val_bpb']:.4f}" in output
+    assert f"step 0/50  validation: {start['val_bpb']:.4f}" in output
     assert same(weights(here / "fine", "step-000000"), weights(here / "runs/base"))
 
     succeed("train", *MODEL, "tokenizer=byte", *steps, "run_dir=nothing", cwd=here)
     assert "val_loss" not in metrics(here / "nothing")[0]
     nothing = metrics(here / "nothing")[-1]
-    assert end["step"] == nothing["step"] == 100
+    assert end["step"] == nothing["step"] == 50
     assert end["val_loss"] < nothing["val_loss"] - 0.1
     assert end["val_loss"] < start["val_loss"]
 
