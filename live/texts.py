@@ -1,4 +1,4 @@
-"""The texts of a page: one to begin with, examples, and one for means; and the names of tales.
+"""The texts of a page: one to begin with, and examples.
 
 Promises: the model was not trained on any of them. Each begins where a document does, or in a text
 that is not divided, a paragraph, a line or a sentence; and none begins or ends within a word. After
@@ -18,7 +18,6 @@ from jaxtyping import UInt
 
 from data.corpus import Corpus
 from data.tales import Tale, Tales, TalesConfig
-from data.tales_grammar import GIRLS, WORDS
 from data.tokenizer import Tokenizer
 
 N_TEXTS = 100  # tales, or contexts of another corpus, in which texts are looked for
@@ -33,9 +32,15 @@ MAX_WORDS = 300  # of a text, in which a repeated passage is looked for
 ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
-def spare_corpus() -> Corpus:
+def spare_corpus() -> Tales:
     """Tales, for a model whose own text is not at hand."""
     return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
+
+
+def spare_text(tokenizer: Tokenizer, context_length: int) -> str:
+    """One of these tales, or its beginning, that fits the context."""
+    tales = [tale.text for tale in islice(spare_corpus().tales("val"), N_TEXTS)]
+    return _Finder(tokenizer, context_length).whole(tales)[-1]
 
 
 def page_texts(
@@ -52,7 +57,6 @@ def page_texts(
         name that comes next, when two were mentioned twice or more.
     examples: by name, a document up to a repeated name, and one up to the end of a repeated
         passage.
-    reference: another text, for means. names: those of `name_groups`.
     """
     found = _Finder(tokenizer, context_length)
     source = spare_corpus() if tokens is None else corpus
@@ -64,14 +68,11 @@ def page_texts(
     else:
         assert tokens is not None
         texts = found.documents(tokens[: N_TEXTS * context_length])
-    *texts, reference = texts if len(texts) > 1 else texts * 2
     examples = found.examples(texts)
     prompt = min(filter(None, prompts), key=len, default="")
     return {
         "prompt": prompt or found.prompt(examples.get("a repeated name", texts[0])),
         "examples": {kind: _STOPS[kind](text) for kind, text in examples.items()},
-        "reference": reference,
-        "names": name_groups(corpus),
     }
 
 
@@ -82,19 +83,6 @@ def _before_name(tale: Tale) -> str:
         if min(known.count("hero"), known.count("friend")) > 1 and place > 4:
             return tale.text[: mention.start].rstrip()
     return ""
-
-
-def name_groups(corpus: Corpus | None) -> list[list[str]]:
-    """The names of tales, those together that can stand for one another: of the same part in a
-    tale, with the same pronouns. Of another corpus, none."""
-    if not isinstance(corpus, Tales):
-        return []
-    girls = set(GIRLS)
-    return [
-        [name for name in WORDS[part] if (name in girls) == is_girl]
-        for part in ("hero", "friend")
-        for is_girl in (True, False)
-    ]
 
 
 class _Finder:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from common.errors import check_range
 from model.gpt import GPT, blocks_of, eval_mode
-from model.hooks import Part, edit
+from model.hooks import Part, edit, edited
 
 MAX_PARTS = 16  # 65,536 subsets
 MAX_VALUES = 2**24  # numbers of the widest tensor in memory

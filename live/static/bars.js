@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 
 // rows: {name, text, value, was, mark, onclick, spoken}; a value from -1 to 1 is the length of its bar,
-// `was` what it was before. With onclick, a row is a button, named `spoken` to a screen reader.
+// `was` the place of a line in it, as what it was before. With onclick, a row is a button, named `spoken` to a screen reader.
 export function bars(rows, signed = false) {
   const width = (value) => `${(100 * Math.min(1, Math.abs(value)) || 0).toFixed(2)}%`;
   return el(
@@ -15,7 +15,7 @@ export function bars(rows, signed = false) {
       const track = el("span", { class: "track" }, bar);
       if (was !== undefined) {
         const before = el("i", { class: "was" });
-        before.style.insetInlineStart = width(was);
+        before.style.insetInlineStart = signed ? `${(50 + 50 * was).toFixed(2)}%` : width(was);
         track.append(before);
       }
       const parts = [el("span", { class: "name cut" }, name), track, el("b", {}, text)];

@@ -83,9 +83,7 @@ class FollowingPage extends LivePage {
 
   // Whether something was measured part by part: it is of this step, and would be gone with another.
   get hasMeasured() {
-    const { heads, streams } = this.understanding.patches;
-    const sweeps = [heads, streams].some(({ busy, shares }) => busy || shares.length);
-    return sweeps || this.ranking.busy || this.ranking.rises.size > 0;
+    return this.ranking.busy || this.ranking.rises.size > 0;
   }
 
   async begin() {

@@ -32,7 +32,7 @@ export class Ranking {
   }
 
   stop() {
-    if (this.busy && !this.stopping) this.study.stop();
+    if (this.busy && !this.stopping) this.study.stop("rank");
     this.stopping = this.busy;
   }
 
