@@ -35,19 +35,14 @@ export function signedScale(more = "raises its logit", less = "lowers its logit"
 }
 
 // Rows for parts: [name, value], and the largest value has the longest bar.
-export function contributions(parts, most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9)) {
-  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value) }));
+export function contributions(parts, digits) {
+  const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9);
+  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value, digits) }));
 }
 
 export function percent(share) {
   const value = 100 * share;
   return value >= 0.05 || value === 0 ? `${value.toFixed(1)}%` : "<0.1%";
-}
-
-// In percent of the whole, which a share can exceed.
-export function shareText(share) {
-  const text = `${Math.round(Math.abs(100 * share))}%`;
-  return share < 0 && text !== "0%" ? `−${text}` : text;
 }
 
 export function signedText(value, digits = 3) {

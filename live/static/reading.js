@@ -101,23 +101,18 @@ export class Reading {
 
   // Twin of Block.forward.
   #block(layer, from, to) {
-    const { neurons, down, mlpNorm } = this.model.blocks[layer];
+    const { model, off } = this;
+    const block = model.blocks[layer];
+    const memory = this.layers[layer];
     const x = this.#stream(layer + 1, from, to);
     x.set(this.#stream(layer, from, to));
-    add(x, 0, this.#attention(layer, from, to), 0, x.length);
-    const written = down.of(neurons(mlpNorm.of(x)), this.layers[layer].rows("mlp", from, to));
-    replaceMlp(this.model, this.off, layer, written);
-    add(x, 0, written, 0, x.length);
-  }
-
-  // Twin of CausalSelfAttention.forward.
-  #attention(layer, from, to) {
-    const block = this.model.blocks[layer];
-    const memory = this.layers[layer];
-    memory.attend(block, this.#stream(layer, from, to), from, to);
+    memory.attend(block, x, from, to);
     const context = memory.rows("context", from, to);
-    replaceHeads(this.model, this.off, layer, context);
-    return block.output.of(context);
+    replaceHeads(model, off, layer, context);
+    add(x, 0, block.output.of(context), 0, x.length);
+    const written = block.down.of(block.neurons(block.mlpNorm.of(x)), memory.rows("mlp", from, to));
+    replaceMlp(model, off, layer, written);
+    add(x, 0, written, 0, x.length);
   }
 
   // The logits of the token after token i.

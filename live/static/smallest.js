@@ -1,7 +1,7 @@
 // The smallest part that answers: for each number of heads and MLPs, those that give a token the largest
 // probability; and what each of them, and each pair, adds.
 
-import { bars, percent, signedScale, signedText } from "./bars.js";
+import { bars, contributions, percent, signedScale, signedText } from "./bars.js";
 import { field } from "./controls.js";
 import { el } from "./dom.js";
 import { kindOf, roleOf } from "./naming.js";
@@ -95,7 +95,7 @@ export class Smallest {
     const points = (value) => signedText(100 * value, 1);
     this.offs = best.map(([, , off]) => off);
     const sets = best.map(([on, value, off]) => ({
-      name: el("span", { class: "badges" }, on.length ? "" : "no part", ...on.map((i) => this.#badge(parts[i], names[i]))),
+      name: el("span", { class: "kinds" }, on.length ? "" : "no part", ...on.map((i) => this.#badge(parts[i], names[i]))),
       value,
       text: percent(value),
       spoken: `${on.map((i) => names[i]).join(", ") || "no part"}: ${percent(value)}`,
@@ -110,13 +110,9 @@ export class Smallest {
     }));
     adds.sort((one, other) => other.value - one.value);
     const pairs = interactions.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])).slice(0, MAX_PAIRS);
-    const together = pairs.map(([i, j, value]) => ({
-      name: `${names[i]}, ${names[j]}`,
-      value: value / (Math.abs(pairs[0][2]) || 1),
-      text: points(value),
-    }));
+    const together = contributions(pairs.map(([i, j, value]) => [`${names[i]}, ${names[j]}`, 100 * value]), 1);
     const note = (text) => el("p", { class: "note small" }, text);
-    const section = (name, title, meaning, ...rest) => el("section", { class: name }, el("h4", {}, title), note(meaning), ...rest);
+    const section = (name, title, meaning, ...rest) => el("section", { class: name }, el("h3", {}, title), note(meaning), ...rest);
     const sum = `The bars sum to ${points(whole - none)}: from ${percent(none)} with no part to ${percent(whole)} with all.`;
     const scale = signedScale("need each other", "stand in for one another");
     this.outcome.replaceChildren(
@@ -125,7 +121,7 @@ export class Smallest {
         "div",
         { class: "pair" },
         section("compared", "What each part adds · what is lost without it, in percentage points", ADDS_MEANING, bars(adds, true), note(sum)),
-        section("pairs", "Pairs, in percentage points", PAIRS_MEANING, scale, bars(together, true)),
+        section("", "Pairs, in percentage points", PAIRS_MEANING, scale, bars(together, true)),
       ),
     );
     this.#mark();
@@ -136,7 +132,7 @@ export class Smallest {
 
   #badge({ layer, head }, name) {
     const [role, pattern] = head === null ? ["", ""] : roleOf(this.maps, layer, head);
-    return el("span", { class: "role", "data-kind": kindOf(pattern), title: role }, name);
+    return el("span", { "data-kind": kindOf(pattern), title: role }, name);
   }
 
   // The set that is on.

@@ -142,7 +142,6 @@ async function next({ step, ids, off, i, k }, cancelled) {
 
 // Everything that the page shows of a text. view: "weights" or "moved".
 async function read({ step, ids, off, view }, cancelled) {
-  const began = performance.now();
   const { n_layers, n_heads } = page.data.config;
   const of = (reading) => ({
     maps: mapsOf(reading, view),
@@ -152,7 +151,7 @@ async function read({ step, ids, off, view }, cancelled) {
   const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };
   if (changed(off).length) answer.before = of(await readingOf({ step, ids }, cancelled));
   const rows = await next({ step, ids, off, i: ids.length - 1, k: SHOWN }, cancelled);
-  return { ...answer, rows, ms: performance.now() - began };
+  return { ...answer, rows };
 }
 
 // One triangle for each head, layer by layer.

@@ -96,7 +96,7 @@ def test_a_set_is_chosen_and_writes_on(
     sets = look.locator(".sets button")
     shown = [float(text.strip("<%")) for text in look.locator(".sets b").all_inner_texts()]
     assert shown == pytest.approx([100 * value for _, value in expected.best()], abs=0.06)
-    assert sets.nth(6).locator(".role").all_inner_texts() == expected.names
+    assert sets.nth(6).locator(".kinds span").all_inner_texts() == expected.names
     texts = look.locator(".compared b").all_inner_texts()
     adds = [text.replace("\N{MINUS SIGN}", "-").split(" · ") for text in texts]
     order = sorted(zip(expected.shapley(), expected.alone(), strict=True), reverse=True)
@@ -104,7 +104,7 @@ def test_a_set_is_chosen_and_writes_on(
     sets.nth(2).click()
     live.settled()
     off = live[".offlist li"].all_inner_texts()
-    on = sets.nth(2).locator(".role").all_inner_texts()
+    on = sets.nth(2).locator(".kinds span").all_inner_texts()
     assert sets.nth(2).get_attribute("aria-current") is not None
     assert len(on) == 2 and look.locator("[aria-current]").count() == 1
     shares = live[".next .bars b"].all_inner_texts()

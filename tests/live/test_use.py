@@ -518,7 +518,7 @@ def test_narrow_screens_do_not_scroll_sideways(
     assert live.page.evaluate(OVERFLOW)
     live.type("A" * 200 + " the hen")
     live.off("L")
-    for title in ("What each layer", "Which parts", "What this head"):
+    for title in ("What each layer", "Which parts", "What this head", "The smallest part"):
         live.open(title)
     live[".settings summary"].click()
     live[".allscores > summary"].click()
