@@ -15,8 +15,8 @@ const SMALLEST_MEANING =
 const SETS_MEANING =
   "Of all sets of so many parts, the one that gives the token the largest probability. Choose one to switch all other parts off.";
 const ADDS_MEANING =
-  "The bar is what a part adds, averaged over all orders of switching the parts on (its Shapley value). The line is what is lost without it alone. A line beyond its bar: the part needs others. A bar beyond its line: others stand in when it is missing.";
-const PAIRS_MEANING = "How much more two parts add together than each without the other, averaged in the same way.";
+  "In percentage points. The bar is what a part adds, averaged over all orders of switching the parts on (its Shapley value). The line is what is lost without it alone. A line beyond its bar: the part needs others. A bar beyond its line: others stand in when it is missing.";
+const PAIRS_MEANING = "How much more two parts add together than each without the other, averaged in the same way, in percentage points.";
 
 export class Smallest {
   // explain(id): another token is to be explained. set(part): the state is to change. isWriting(): whether the
@@ -120,14 +120,14 @@ export class Smallest {
       el(
         "div",
         { class: "pair" },
-        section("compared", "What each part adds · what is lost without it, in percentage points", ADDS_MEANING, bars(adds, true), note(sum)),
-        section("", "Pairs, in percentage points", PAIRS_MEANING, scale, bars(together, true)),
+        section("compared", "What each part adds · what is lost without it", ADDS_MEANING, bars(adds, true), note(sum)),
+        section("", "Pairs", PAIRS_MEANING, scale, bars(together, true)),
       ),
     );
     this.#mark();
     const [enough] = best.find(([, value]) => value >= ENOUGH * whole);
-    const which = enough.map((i) => names[i]).join(", ");
-    return `${enough.length} of ${parts.length} parts give at least nine tenths of the probability that all give${which && `: ${which}`}.`;
+    const which = enough.map((i) => names[i]).join(", ") || "no part";
+    return `Enough for nine tenths of the probability with all parts: ${which} (${enough.length} of ${parts.length}).`;
   }
 
   #badge({ layer, head }, name) {

@@ -142,7 +142,7 @@ class Subsets {
     subsets.forEach((subset, i) => {
       const at = i * vocab_size;
       values[subset] = Math.exp(logits[at + target] - logSumExp(logits, at, vocab_size));
-      if (!Number.isFinite(values[subset])) throw new RangeError("Its probability is not finite.");
+      if (!Number.isFinite(values[subset])) throw new RangeError("The probability of this token is not finite.");
     });
     this.#known += subsets.length;
     const share = Math.floor((100 * this.#known) / values.length);

@@ -26,8 +26,7 @@ export class Switches {
       { class: "switches", "aria-label": "Break" },
       stepTitle(3, "Break", "Switch parts off. Every head has its own switch, on its map."),
       el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
-      el("label", { class: "by small" }, "In place of a part: ", this.by),
-      (this.means = el("p", { class: "note small" }, `The mean is over ${means}, with all parts on.`)),
+      el("label", { class: "by small" }, "In place of a part: ", this.by, (this.means = el("span", {}, ` over ${means}`))),
       (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
     );
   }

@@ -78,7 +78,8 @@ def test_a_model_that_is_not_finite_has_none(engine: Call) -> None:
     model.get_parameter("final_norm.weight")[0] = float("nan")
     code = f"(question) => ({TRY})(question).catch(({{ message }}) => message)"
     question = {"ids": [1, 2], "by": "zero", "target": 3}
-    assert engine(code, {"packed": packed(model), **question}) == "Its probability is not finite."
+    said = engine(code, {"packed": packed(model), **question})
+    assert said == "The probability of this token is not finite."
 
 
 def test_a_set_is_chosen_and_writes_on(

@@ -521,6 +521,7 @@ def test_narrow_screens_do_not_scroll_sideways(
     for title in ("What each layer", "Which parts", "What this head", "The smallest part"):
         live.open(title)
     live[".settings summary"].click()
+    live["button:has-text('Rank the heads')"].click()
     live[".allscores > summary"].click()
     live[".views select"].select_option("change")
     live.settled()
