@@ -15,7 +15,7 @@ const SMALLEST_MEANING =
 const SETS_MEANING =
   "Of all sets of so many parts, the one that gives the token the largest probability. Choose one to switch all other parts off.";
 const ADDS_MEANING =
-  "In percentage points. The bar is what a part adds, averaged over all orders of switching the parts on (its Shapley value). The line is what is lost without it alone. A line beyond its bar: the part needs others. A bar beyond its line: others stand in when it is missing.";
+  "In percentage points. The bar is what a part adds, averaged over all orders of switching the parts on (its Shapley value); the line is what is lost when it alone is off. A line beyond its bar: the part needs others. A bar beyond its line: others stand in when it is missing.";
 const PAIRS_MEANING = "How much more two parts add together than each without the other, averaged in the same way, in percentage points.";
 
 export class Smallest {
