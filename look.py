@@ -41,12 +41,12 @@ from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
-from live.models import initial_model, values_of
+from live.models import initial_model, mean_batches, values_of
 from live.pack import BYTES, check_size, pack
 from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
-from model import GPT, wiring_matrices
+from model import GPT, mean_outputs, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
@@ -159,15 +159,18 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     check_size(opened.model.n_parameters, 1, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
     corpus, dataset = load_text(opened, config.cache_dir)
+    context_length = opened.config.model.context_length
+    batches, where = mean_batches(dataset, tokenizer, context_length)
     packed: dict[int, str] = {}
     for step, model in models:
         check_size(model.n_parameters, len(packed) + 1, weights)
-        packed[step] = pack(values_of(model), weights)
+        packed[step] = pack(values_of(model, mean_outputs(model, batches)), weights)
     tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
         "name": name_of(opened, config),
         "about": about(opened),
-        **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
+        "means": where,
+        **page_texts(corpus, tokens, tokenizer, context_length),
     }
     names = head_names(opened.run, packed)
     data = describe(opened.model, [*packed], weights, tokenizer, run, names)

@@ -35,9 +35,8 @@ TOKENIZER = {
     "document_end": str | None,
 }
 RUN = {
-    **dict.fromkeys(("name", "about", "prompt", "reference"), str),
+    **dict.fromkeys(("name", "about", "means", "prompt"), str),
     "examples": {str: str},
-    "names": [[str]],
 }
 READER = {str: [(NUMBER, [(int, NUMBER)])]}  # a run of an earlier version has none
 

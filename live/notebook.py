@@ -9,12 +9,12 @@ import torch
 from common.files import real_path
 from inference.corpus import corpus_of
 from inference.opening import OpenRun
-from live.models import values_of
+from live.models import mean_batches, values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page, run_title
 from live.texts import page_texts
 from live.tokenizer import check_tokenizer
-from model import record_attention, wiring_matrices
+from model import mean_outputs, record_attention, wiring_matrices
 from tensorboard_attention import show
 from tensorboard_attention.notebook import Viewer
 
@@ -54,16 +54,18 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     check_model(model.config)
     check_tokenizer(tokenizer)
     check_size(model.n_parameters, 1, WEIGHTS)
+    batches, where = mean_batches(None, tokenizer, model.config.context_length)
     run: dict[str, Any] = {
         "name": _name(opened),
         "about": about_run(model, None, [f"step {opened.step:,}"]),
+        "means": where,
         **page_texts(None, None, tokenizer, model.config.context_length),
         "prompt": text,
         "examples": {},
     }
     names = {opened.step: known} if (known := opened.head_names()) else {}
     data = describe(model, [opened.step], WEIGHTS, tokenizer, run, names)
-    packed = [pack(values_of(model), WEIGHTS)]
+    packed = [pack(values_of(model, mean_outputs(model, batches)), WEIGHTS)]
     return Viewer(live_page(data, packed, run["name"], run["about"]))
 
 

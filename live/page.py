@@ -31,15 +31,15 @@ STYLE = "live.css"
 # Each imports only those before it. What shows maps is the tab's.
 WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
-    *("insight", "patching", "worker"),
+    *("insight", "subsets", "worker"),
 )
 TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js", "induction.js", "guesses.js")
 SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "perfect", "bars"),
     *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
-    *("circuit", "activity", "reasons", "second", "sweep", "streams", "patches", "understanding"),
-    *("foot", "tour", "layout", "author", "app"),
+    *("circuit", "activity", "reasons", "smallest", "understanding", "foot", "tour", "layout"),
+    *("author", "app"),
 )
 WRITERS = {"tales": "A storyteller", "shakespeare": "A playwright"}  # by what they were trained on
 POLICY = (
@@ -60,16 +60,19 @@ def describe(
     """What a page needs to know of a model and its run, as plain values for JSON.
 
     steps: those of the checkpoints in the page, ascending; weights: how they are packed.
-    run: its name, what `about_run` says of it, and what `page_texts` returns.
+    run: its name, what `about_run` says of it, over what the means are that come with the weights,
+        and what `page_texts` returns.
     names: by step, what heads are called, as far as it is known.
     """
+    config = model.config
+    shapes = {name: [*parameter.shape] for name, parameter in model.named_parameters()}
+    shapes["means.heads"] = [config.n_layers * config.n_heads, config.d_head]
+    shapes["means.mlps"] = [config.n_layers, config.d_model]
     return {
-        "config": {**asdict(model.config), "vocab_size": model.vocab_size},
+        "config": {**asdict(config), "vocab_size": model.vocab_size},
         "steps": list(steps),
         "weights": weights,
-        "parameters": [
-            [name, list(parameter.shape)] for name, parameter in model.named_parameters()
-        ],
+        "parameters": [*map(list, shapes.items())],
         "tokenizer": tokenizer_data(tokenizer),
         "run": run,
         "names": {str(step): named for step, named in (names or {}).items()},

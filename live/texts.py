@@ -1,4 +1,4 @@
-"""The texts of a page: one to begin with, examples, and one for means; and the names of tales.
+"""The texts of a page: one to begin with, and examples.
 
 Promises: the model was not trained on any of them. Each begins where a document does, or in a text
 that is not divided, a paragraph, a line or a sentence; and none begins or ends within a word. After
@@ -19,7 +19,6 @@ from jaxtyping import UInt
 from data.corpus import Corpus
 from data.floor import floor_of
 from data.tales import Tale, Tales, TalesConfig
-from data.tales_grammar import GIRLS, WORDS
 from data.tokenizer import Tokenizer
 
 N_TEXTS = 100  # tales, or contexts of another corpus, in which texts are looked for
@@ -35,9 +34,15 @@ MIN_CHANCE = 0.001  # of a token in the page
 ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
-def spare_corpus() -> Corpus:
+def spare_corpus() -> Tales:
     """Tales, for a model whose own text is not at hand."""
     return Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
+
+
+def spare_text(tokenizer: Tokenizer, context_length: int) -> str:
+    """One of these tales, or its beginning, that fits the context."""
+    tales = [tale.text for tale in islice(spare_corpus().tales("val"), N_TEXTS)]
+    return _Finder(tokenizer, context_length).whole(tales)[-1]
 
 
 def page_texts(
@@ -54,7 +59,6 @@ def page_texts(
         name that comes next, when two were mentioned twice or more.
     examples: by name, a document up to a repeated name, and one up to the end of a repeated
         passage.
-    reference: another text, for means. names: those of `name_groups`.
     reader: what a perfect reader says of the prompt and the examples, if they are the run's tales.
     """
     found = _Finder(tokenizer, context_length)
@@ -67,7 +71,6 @@ def page_texts(
     else:
         assert tokens is not None
         texts = found.documents(tokens[: N_TEXTS * context_length])
-    *texts, reference = texts if len(texts) > 1 else texts * 2
     examples = found.examples(texts)
     prompt = min(filter(None, prompts), key=len, default="")
     prompt = prompt or found.prompt(examples.get("a repeated name", texts[0]))
@@ -77,8 +80,6 @@ def page_texts(
         "prompt": prompt,
         "examples": examples,
         "reader": {text: said for text in own if (said := _perfect_reader(text, tokenizer))},
-        "reference": reference,
-        "names": name_groups(corpus),
     }
 
 
@@ -100,19 +101,6 @@ def _before_name(tale: Tale) -> str:
         if min(known.count("hero"), known.count("friend")) > 1 and place > 4:
             return tale.text[: mention.start].rstrip()
     return ""
-
-
-def name_groups(corpus: Corpus | None) -> list[list[str]]:
-    """The names of tales, those together that can stand for one another: of the same part in a
-    tale, with the same pronouns. Of another corpus, none."""
-    if not isinstance(corpus, Tales):
-        return []
-    girls = set(GIRLS)
-    return [
-        [name for name in WORDS[part] if (name in girls) == is_girl]
-        for part in ("hero", "friend")
-        for is_girl in (True, False)
-    ]
 
 
 class _Finder:

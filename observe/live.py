@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
 from common.files import read_json, real_path, replace_lines, replace_text
-from live.models import values_of
+from live.models import mean_batches, values_of
 from live.pack import BYTES, packed_bytes
 from live.page import about_run, describe, run_title
 from live.texts import page_texts
+from model import mean_outputs
 from observe.attention import AttentionMaps
 from observe.context import RunContext
 from tensorboard_attention.following import MODEL, NAMES
@@ -47,6 +48,9 @@ class LiveWeights(Callback):
         self.names: dict[str, Any] = {}  # by step, what heads are called
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
+        self.batches, self.where = mean_batches(
+            context.dataset, context.dataset.tokenizer, context.model.config.context_length
+        )
 
     def on_start(self, trainer: Trainer) -> None:
         if self.size > MAX_BYTES:
@@ -54,7 +58,7 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        replace_text(self.folder / MODEL, json.dumps(described(self.context)) + "\n")
+        replace_text(self.folder / MODEL, json.dumps(described(self.context, self.where)) + "\n")
         with suppress(OSError, ValueError):  # of the steps before a resume
             names = read_json(self.folder / NAMES)
             self.names = {step: names[step] for step in map(str, self.steps()) if step in names}
@@ -71,7 +75,8 @@ class LiveWeights(Callback):
         if self.size > MAX_BYTES or not is_due:
             return
         with suppress(UserError):  # a diverging model's
-            data = packed_bytes(values_of(self.context.model), WEIGHTS)
+            model = self.context.model
+            data = packed_bytes(values_of(model, mean_outputs(model, self.batches)), WEIGHTS)
             if self.maps.named and self.maps.named[0] == step:
                 self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
@@ -92,8 +97,8 @@ class LiveWeights(Callback):
             self._file(step).unlink(missing_ok=True)
 
 
-def described(context: RunContext) -> dict[str, Any]:
-    """What a page with weights of the run needs to know of it."""
+def described(context: RunContext, means: str) -> dict[str, Any]:
+    """What a page with weights of the run needs to know of it. means: over what they are."""
     model, dataset = context.model, context.dataset
     texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
     config = context.config
@@ -101,6 +106,7 @@ def described(context: RunContext) -> dict[str, Any]:
     run: dict[str, Any] = {
         "name": run_title(config.name, real_path(context.folder), config.data.name, steps),
         "about": about_run(model, config.data.name),
+        "means": means,
         **texts,
     }
     return describe(model, [], WEIGHTS, dataset.tokenizer, run)

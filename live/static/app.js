@@ -75,7 +75,6 @@ export class LivePage extends Inspector {
     this.opening = new Opening();
     this.viewport.restore(this.state.zoom);
     this.input.value = this.state.text;
-    this.understanding.restore(this.state);
     this.say("");
     await this.read();
     if (this.maps) this.grid.reveal(this.state);
@@ -141,7 +140,7 @@ export class LivePage extends Inspector {
     this.maps = this.reading.maps;
     this.sure = this.perfect.read(this.reading);
     const last = this.reading.ids.length - 1;
-    if (state.place > last) state.place = null;
+    if (state.place !== null && !(state.place >= 1 && state.place <= last)) state.place = null;
     if (state.token === NEWEST) {
       state.token = last;
       this.choice.hover(-1, null); // the text under a pointer that rests is another

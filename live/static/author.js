@@ -63,7 +63,7 @@ export class Author {
 
   // What was written until now stays.
   stop() {
-    if (this.busy) this.app.study.stop();
+    if (this.busy) this.app.study.stop("write");
     this.busy = false;
   }
 

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 
 // rows: {name, text, value, was, mark, onclick, spoken}; a value from -1 to 1 is the length of its bar,
-// `was` what it was before. With onclick, a row is a button, named `spoken` to a screen reader.
+// `was` the place of a line in it, as what it was before. With onclick, a row is a button, named `spoken` to a screen reader.
 export function bars(rows, signed = false) {
   const width = (value) => `${(100 * Math.min(1, Math.abs(value)) || 0).toFixed(2)}%`;
   return el(
@@ -15,7 +15,7 @@ export function bars(rows, signed = false) {
       const track = el("span", { class: "track" }, bar);
       if (was !== undefined) {
         const before = el("i", { class: "was" });
-        before.style.insetInlineStart = width(was);
+        before.style.insetInlineStart = signed ? `${(50 + 50 * was).toFixed(2)}%` : width(was);
         track.append(before);
       }
       const parts = [el("span", { class: "name cut" }, name), track, el("b", {}, text)];
@@ -35,19 +35,14 @@ export function signedScale(more = "raises its logit", less = "lowers its logit"
 }
 
 // Rows for parts: [name, value], and the largest value has the longest bar.
-export function contributions(parts, most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9)) {
-  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value) }));
+export function contributions(parts, digits) {
+  const most = Math.max(...parts.map(([, value]) => Math.abs(value)), 1e-9);
+  return parts.map(([name, value]) => ({ name, value: value / most, text: signedText(value, digits) }));
 }
 
 export function percent(share) {
   const value = 100 * share;
   return value >= 0.05 || value === 0 ? `${value.toFixed(1)}%` : "<0.1%";
-}
-
-// In percent of the whole, which a share can exceed.
-export function shareText(share) {
-  const text = `${Math.round(Math.abs(100 * share))}%`;
-  return share < 0 && text !== "0%" ? `−${text}` : text;
 }
 
 export function signedText(value, digits = 3) {

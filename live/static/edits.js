@@ -1,8 +1,6 @@
 // Parts that are switched off (twin of ablate in model/hooks.py): what they are and what they write then.
 // Reading applies them.
 
-import { add } from "./arithmetic.js";
-
 export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
 
 // Throws RangeError for what the model does not have.
@@ -16,21 +14,24 @@ export function checkOff({ n_layers, n_heads }, { by, heads, mlps }) {
     if (!known(layer, n_layers)) throw new RangeError(`mlps: the model has no layer ${layer}`);
 }
 
-// Twin of mean_outputs: the means of the parts that are off over the tokens of a reading with nothing
-// off, {heads, mlps}, in the order of `off`, for its `means`; a head's is before the output matrix.
-export function means(intact, { heads, mlps }) {
-  const { d_head, d_model } = intact.model.config;
-  const mean = (layer, name, start, size) => {
-    const { widths } = intact.layers[layer];
-    const rows = intact.layers[layer].rows(name, 0, intact.length);
-    const sum = new Float64Array(size);
-    for (let i = start; i < rows.length; i += widths[name]) add(sum, 0, rows, i, size);
-    return Float32Array.from(sum, (each) => each / intact.length);
-  };
-  return {
-    heads: heads.map(([layer, head]) => mean(layer, "context", head * d_head, d_head)),
-    mlps: mlps.map((layer) => mean(layer, "mlp", 0, d_model)),
-  };
+// Of what the heads of a layer gather, rows of tokens, replaces the heads that are off.
+export function replaceHeads({ config, means }, { by, heads }, layer, rows) {
+  const { d_head, n_heads } = config;
+  for (const [at, head] of heads)
+    if (at === layer)
+      replace(rows, head * d_head, n_heads * d_head, by, means.heads, layer * n_heads + head, d_head);
+}
+
+// Of what the MLP of a layer adds, rows of tokens, replaces all if it is off.
+export function replaceMlp({ config, means }, { by, mlps }, layer, rows) {
+  const { d_model } = config;
+  if (mlps.includes(layer)) replace(rows, 0, d_model, by, means.mlps, layer, d_model);
+}
+
+// `size` numbers of each row, from `start` on, by zeros or by a row of the means.
+function replace(rows, start, width, by, means, row, size) {
+  const value = by === "mean" ? means.subarray(row * size, (row + 1) * size) : new Float32Array(size);
+  for (let i = start; i < rows.length; i += width) rows.set(value, i);
 }
 
 // The layers of what is off.

@@ -3,11 +3,11 @@
 import { Linear, Norm, add, gelu, swiglu } from "./arithmetic.js";
 
 // Twin of GPT. config: the fields of ModelConfig and vocab_size. tensors: {name: Float32Array}, as
-// in the state dict.
+// in the state dict, and the means of all heads and MLPs, a row for each.
 export class Model {
   constructor(config, tensors) {
     this.config = config;
-    const { d_model, vocab_size, n_layers } = config;
+    const { d_model, d_head, vocab_size, n_layers, n_heads } = config;
     const take = (name, size) => {
       if (tensors[name]?.length !== size) throw new Error(`weights: ${name} does not have ${size}`);
       return tensors[name];
@@ -24,6 +24,10 @@ export class Model {
     const tied = config.tied_embeddings;
     const unembedding = tied ? embedding : take("unembedding.weight", vocab_size * d_model);
     this.unembedding = new Linear(unembedding, null, d_model);
+    this.means = {
+      heads: take("means.heads", n_layers * n_heads * d_head),
+      mlps: take("means.mlps", n_layers * d_model),
+    };
   }
 
   // Twin of GPT.embed: the stream before the first block, of tokens from position `start` on.

@@ -81,13 +81,6 @@ class FollowingPage extends LivePage {
     return true;
   }
 
-  // Whether something was measured part by part: it is of this step, and would be gone with another.
-  get hasMeasured() {
-    const { heads, streams } = this.understanding.patches;
-    const sweeps = [heads, streams].some(({ busy, shares }) => busy || shares.length);
-    return sweeps || this.ranking.busy || this.ranking.rises.size > 0;
-  }
-
   async begin() {
     const began = super.begin();
     this.steps.node.append(el("label", { class: "following small" }, this.box, " Follow the training"));
@@ -128,7 +121,7 @@ class FollowingPage extends LivePage {
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
     this.say("");
-    if (this.hasMeasured) this.box.checked = false;
+    if (this.ranking.busy || this.ranking.rises.size) this.box.checked = false; // it is of this step
     const { checked } = this.box;
     const distance = (step) => Math.abs(step - this.state.step);
     const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));

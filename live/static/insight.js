@@ -2,7 +2,6 @@
 // moves, and what the loss would be without it.
 
 import { add, dot, softmax } from "./arithmetic.js";
-import { means } from "./edits.js";
 import { Reading } from "./reading.js";
 import { largest } from "./sampling.js";
 
@@ -120,19 +119,15 @@ export function neuronInText(reading, layer, neuron, k) {
 }
 
 // Twin of losses in observe/need.py: yields {layer, head, rise} for each head, how much the mean
-// loss of `ids` rises without it; and undefined between pieces of work. by: "zero", or "mean" over the
-// text `reference`.
-export function* rank(model, ids, by, reference) {
+// loss of `ids` rises without it; and undefined between pieces of work. by: "zero" or "mean".
+export function* rank(model, ids, by) {
   if (ids.length < 2) throw new RangeError("One token alone has no loss.");
-  const [intact, other] = [new Reading(model), new Reading(model)];
+  const intact = new Reading(model);
   yield* intact.pieces(ids);
-  if (by === "mean") yield* other.pieces(reference);
   const loss = meanLoss(intact);
   for (let layer = 0; layer < model.config.n_layers; layer++) {
     for (let head = 0; head < model.config.n_heads; head++) {
-      const off = { by, heads: [[layer, head]], mlps: [] };
-      if (by === "mean") off.means = means(other, off);
-      const without = yield* intact.switched(off, layer);
+      const without = yield* intact.switched({ by, heads: [[layer, head]], mlps: [] }, layer);
       yield { layer, head, rise: meanLoss(without) - loss };
     }
   }

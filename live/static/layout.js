@@ -29,13 +29,13 @@ export function buildParts(app) {
     meaning: el("p", { class: "note small" }),
     scores: new Scores(() => {}),
     ranking: new Ranking(app.study, () => app.ranked(), say),
-    switches: new Switches((off) => app.set({ off })),
+    switches: new Switches((off) => app.set({ off }), app.data.run.means),
     understanding: new Understanding(app.study, {
       again: () => app.again(),
       cell: () => app.cell(),
       mark: (heads) => app.grid.mark(heads),
       set: (part) => app.set(part),
-      say,
+      isWriting: () => app.author.busy,
     }),
     tour: new Tour(app),
   };

@@ -7,9 +7,6 @@
 //   token         the position of the selected token, -1 for none; null until one is chosen
 //   place         the token whose place the probabilities are for; null for the next one
 //   view          of the maps, see views.js; "change" for the difference that parts make that are off
-//   other         a second text, from which parts are patched; null for none
-//   part, at      what is patched, as Python's `patch` calls it: null for the selected head; and the position
-//                 of the token at which it is; null for every one
 //   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
 //   sort, rising  the order of the heads
 //   sampling      {temperature, topK, topP, seed, length}
@@ -31,8 +28,8 @@ export function anyOff({ heads, mlps }) {
 
 export function writeFragment(state) {
   const { off, sampling } = state;
-  const { text, step, layer, head, token, place, other, part, at } = state;
-  const parts = { text, step, layer, head, token, place, other, part, at };
+  const { text, step, layer, head, token, place } = state;
+  const parts = { text, step, layer, head, token, place };
   Object.assign(parts, { ids: state.ids?.join("."), zoom: zoomText(state.zoom) });
   if (state.view !== "weights") parts.view = state.view;
   if (off.heads.length) parts.heads = off.heads.map((each) => each.join(".")).join(",");
@@ -75,9 +72,6 @@ export function readFragment(fragment, { config, steps, run }) {
     head: integerIn(link.head, 0, heads - 1),
     token: link.token === "-1" ? -1 : (place("token") ?? NEWEST),
     place: place("place"),
-    other: link.other ?? null,
-    part: readPart(link.part, layers),
-    at: place("at"),
     view: ["moved", "change"].includes(link.view) ? link.view : "weights",
     off,
     sort: link.sort ?? "",
@@ -110,12 +104,6 @@ export function readSampling(given) {
   return Object.fromEntries(
     Object.entries(SAMPLING).map(([name, usual]) => [name, Number.isNaN(value(name)) ? usual : value(name)]),
   );
-}
-
-// "mlp 1", or "stream 1"; the stream after the last layer is that before the one that would follow.
-function readPart(text, layers) {
-  const [, kind, layer] = text?.match(/^(mlp|stream) (\d{1,6})$/) ?? [];
-  return kind && Number(layer) < layers + (kind === "stream") ? `${kind} ${Number(layer)}` : null;
 }
 
 function list(text) {

@@ -32,8 +32,7 @@ export class Ranking {
   }
 
   stop() {
-    if (this.busy && !this.stopping) this.study.stop();
-    this.stopping = this.busy;
+    if (this.busy) this.study.stop("rank");
   }
 
   async toggle() {
@@ -52,7 +51,7 @@ export class Ranking {
     } catch (error) {
       this.say(error.message);
     }
-    this.busy = this.stopping = false;
+    this.busy = false;
     this.#show();
   }
 

@@ -1,27 +1,22 @@
 // A text that a model reads token by token, and everything that it computed for it.
 
-import { add, dot, logSumExp, softmax } from "./arithmetic.js";
-import { NOTHING_OFF, checkOff } from "./edits.js";
+import { add, dot, logSumExp } from "./arithmetic.js";
+import { NOTHING_OFF, checkOff, replaceHeads, replaceMlp } from "./edits.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
-const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
+export const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
 
 // What was read stays, so another token costs as much as one with a key-value cache (twin of KVCache,
-// record_attention, ablate and patch).
+// record_attention and ablate).
 //
-// off: what is switched off, {by: "zero" or "mean", heads: [[layer, head]], mlps: [layer], means}, and
-// with "mean", `means` is what the function of that name returns for it.
-//
-// patches: parts that have the values of another text at some tokens, {kind, layer, head, places, source}.
-// kind: "head", "mlp" or "stream", which is that before the layer; layer = n_layers: after the last one.
-// source: a reading of the other text. A part that is off and patched has the values of that text.
+// off: what is switched off, {by: "zero" or "mean", heads: [[layer, head]], mlps: [layer]}.
 export class Reading {
   #losses = new Float32Array(0);
   #scored = 1; // tokens whose loss is known; the first has none
 
-  constructor(model, off = NOTHING_OFF, patches = []) {
+  constructor(model, off = NOTHING_OFF) {
     checkOff(model.config, off);
-    Object.assign(this, { model, off, patches, tokens: [] });
+    Object.assign(this, { model, off, tokens: [] });
     this.layers = model.blocks.map(() => new LayerMemory(model.config));
     this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end
   }
@@ -65,28 +60,18 @@ export class Reading {
 
   // A reading of the same tokens with `off` instead, which changes no layer before `first`.
   *switched(off, first) {
-    const other = this.#known(off, this.patches, first);
+    const other = this.#known(off, first);
     yield* other.#pass(first, 0, this.length);
     return other;
   }
 
-  // A reading of the same tokens with these patches instead. The tokens before the first patch, and the
-  // layers below it, stay as they are.
-  *patched(patches) {
-    const first = Math.min(...patches.map(({ layer }) => layer));
-    const from = Math.min(...patches.flatMap(({ places }) => places));
-    const other = this.#known(this.off, patches, this.layers.length);
-    yield* other.#pass(first, from, this.length);
-    return other;
-  }
-
   copy() {
-    return this.#known(this.off, this.patches, this.layers.length);
+    return this.#known(this.off, this.layers.length);
   }
 
   // The same tokens with other edits, of which all is known up to layer `first`.
-  #known(off, patches, first) {
-    const other = new Reading(this.model, off, patches);
+  #known(off, first) {
+    const other = new Reading(this.model, off);
     other.tokens = [...this.tokens];
     this.layers.slice(0, first).forEach((each, i) => other.layers[i].copyOf(each));
     this.streams.slice(0, first + 1).forEach((each, i) => (other.streams[i] = each.slice()));
@@ -106,7 +91,6 @@ export class Reading {
 
   // The blocks from layer `first` on, for tokens [from, to), in pieces that take a moment each.
   *#pass(first, from, to) {
-    this.#patch("stream", first, from, to);
     for (let layer = first; layer < this.layers.length; layer++) {
       for (let i = from; i < to; i += AT_ONCE) {
         this.#block(layer, i, Math.min(to, i + AT_ONCE));
@@ -117,86 +101,18 @@ export class Reading {
 
   // Twin of Block.forward.
   #block(layer, from, to) {
-    const { neurons, down, mlpNorm } = this.model.blocks[layer];
+    const { model, off } = this;
+    const block = model.blocks[layer];
+    const memory = this.layers[layer];
     const x = this.#stream(layer + 1, from, to);
     x.set(this.#stream(layer, from, to));
-    add(x, 0, this.#attention(layer, from, to), 0, x.length);
-    const written = down.of(neurons(mlpNorm.of(x)), this.layers[layer].rows("mlp", from, to));
-    this.#ablate(layer, "mlps", written, this.model.config.d_model);
-    this.#patch("mlp", layer, from, to);
-    add(x, 0, written, 0, x.length);
-    this.#patch("stream", layer + 1, from, to);
-  }
-
-  // Twin of CausalSelfAttention.forward.
-  #attention(layer, from, to) {
-    const block = this.model.blocks[layer];
-    const memory = this.layers[layer];
-    const x = block.attentionNorm.of(this.#stream(layer, from, to));
-    const query = block.query.of(x, memory.rows("query", from, to));
-    const key = block.key.of(x, memory.rows("key", from, to));
-    block.value.of(x, memory.rows("value", from, to));
-    block.queryNorm?.of(query, query);
-    block.keyNorm?.of(key, key);
-    block.rotate(query, memory.widths.query, from);
-    block.rotate(key, memory.widths.key, from);
-    for (let head = 0; head < this.model.config.n_heads; head++)
-      for (let i = from; i < to; i++) this.#attend(memory, head, i);
+    memory.attend(block, x, from, to);
     const context = memory.rows("context", from, to);
-    this.#ablate(layer, "heads", context, memory.widths.context);
-    this.#patch("head", layer, from, to);
-    return block.output.of(context);
-  }
-
-  // Twin of explicit_attention, of one head and one query.
-  #attend(memory, head, i) {
-    const { d_head } = this.model.config;
-    const weights = memory.weights[head].subarray(triangle(i), triangle(i + 1));
-    const at = i * memory.widths.query + head * d_head;
-    for (let j = 0; j <= i; j++)
-      weights[j] = dot(memory.query, at, memory.key, this.#place(head, j), d_head) / Math.sqrt(d_head);
-    softmax(weights);
-    const context = memory.rows("context", i, i + 1).subarray(head * d_head, (head + 1) * d_head);
-    context.fill(0);
-    for (let j = 0; j <= i; j++)
-      add(context, 0, memory.value, this.#place(head, j), d_head, weights[j]);
-  }
-
-  // Where the key and the value of token j begin. Adjacent query heads share them.
-  #place(head, j) {
-    const { d_head, n_heads, n_kv_heads } = this.model.config;
-    return (j * n_kv_heads + Math.floor((head * n_kv_heads) / n_heads)) * d_head;
-  }
-
-  // Twin of ablate: replaces the parts of `rows` that are off. kind: "heads" or "mlps".
-  #ablate(layer, kind, rows, width) {
-    const { d_head } = this.model.config;
-    const { by, means } = this.off;
-    this.off[kind].forEach((part, index) => {
-      const [at, head] = kind === "heads" ? part : [part, null];
-      if (at !== layer) return;
-      const [start, size] = head === null ? [0, width] : [head * d_head, d_head];
-      const value = by === "mean" ? means[kind][index] : new Float32Array(size);
-      for (let i = start; i < rows.length; i += width) rows.set(value, i);
-    });
-  }
-
-  // Twin of patch: of the tokens [from, to).
-  #patch(kind, layer, from, to) {
-    for (const patch of this.patches)
-      if (patch.kind === kind && patch.layer === layer)
-        for (const i of patch.places)
-          if (i >= from && i < to) this.#value(patch, i).set(patch.source.#value(patch, i));
-  }
-
-  // Where the value of a part at token i is: what a head gathers, before the output matrix; what an MLP
-  // adds; or the stream before a layer.
-  #value({ kind, layer, head }, i) {
-    if (kind === "stream") return this.residual(layer, i);
-    if (kind === "mlp") return this.mlpOutput(layer, i);
-    const { d_head } = this.model.config;
-    const context = this.layers[layer].rows("context", i, i + 1);
-    return context.subarray(head * d_head, (head + 1) * d_head);
+    replaceHeads(model, off, layer, context);
+    add(x, 0, block.output.of(context), 0, x.length);
+    const written = block.down.of(block.neurons(block.mlpNorm.of(x)), memory.rows("mlp", from, to));
+    replaceMlp(model, off, layer, written);
+    add(x, 0, written, 0, x.length);
   }
 
   // The logits of the token after token i.
@@ -216,7 +132,7 @@ export class Reading {
 
   // What the head adds to the stream where it attends to token j alone (without the output's bias).
   moved(layer, head, j) {
-    const at = this.#place(head, j);
+    const at = this.layers[layer].place(head, j);
     const value = this.layers[layer].value.subarray(at, at + this.model.config.d_head);
     return this.model.blocks[layer].headOutputs[head].of(value);
   }
@@ -232,8 +148,9 @@ export class Reading {
 
   // What the head adds to the stream at token i (without the output's bias).
   headOutput(layer, head, i) {
-    const part = this.#value({ kind: "head", layer, head }, i);
-    return this.model.blocks[layer].headOutputs[head].of(part);
+    const { d_head } = this.model.config;
+    const context = this.layers[layer].rows("context", i, i + 1);
+    return this.model.blocks[layer].headOutputs[head].of(context.subarray(head * d_head, (head + 1) * d_head));
   }
 
   mlpOutput(layer, i) {

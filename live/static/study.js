@@ -7,7 +7,7 @@ import { Vocabulary } from "./vocabulary.js";
 import { windowStart } from "./window.js";
 
 const SHOWN = 10; // tokens, as bars
-const KEPT = 5; // of a cell of the logit lens, of an OV circuit, after patching, and by a perfect reader
+const KEPT = 5; // of a cell of the logit lens, of an OV circuit, and by a perfect reader
 
 export class Study {
   constructor(data, worker) {
@@ -23,10 +23,7 @@ export class Study {
   }
 
   load() {
-    const weights = this.weights();
-    const { config, run } = this.data;
-    const reference = this.vocabulary.encode(run.reference).slice(0, config.context_length);
-    return this.asking.ask("load", { data: this.data, weights, reference });
+    return this.asking.ask("load", { data: this.data, weights: this.weights() });
   }
 
   // All tokens of a state, also those that no longer fit the context.
@@ -64,7 +61,7 @@ export class Study {
       ids.push(part.token);
       each(ids);
       isOver = this.vocabulary.isEnd(ids);
-      if (isOver) this.stop();
+      if (isOver) this.stop("write");
     });
   }
 
@@ -76,8 +73,9 @@ export class Study {
     return { step, ids: [...this.ids(state)], off, settings, n };
   }
 
-  stop() {
-    return this.asking.ask("stop", {});
+  // of: the type of the question whose answer is no longer wanted.
+  stop(of) {
+    return this.asking.ask("stop", { of });
   }
 
   // What each layer would say after every token: [layer][place] of the most probable [token, probability].
@@ -87,16 +85,22 @@ export class Study {
     return answer?.layers.map((places) => places.map(named));
   }
 
-  // What every part adds to the logit of a token: of `explained`, or of the one that is there, or of
-  // the most probable one.
-  async attribution({ place }, reading, explained) {
+  // The tokens that can be explained after token `i`, as [id, token], and the `id` of the one that is:
+  // `explained`, or the one that is there, or the most probable one (`isWhole`: with all parts on).
+  async choices({ place }, reading, explained, isWhole = false) {
     const rows = await this.probabilities({ place }, reading);
     if (!rows) return null;
+    if (isWhole) rows.sort((one, other) => (other.before ?? other.now) - (one.before ?? one.now));
     const there = place === null ? [] : [reading.ids[place]];
-    const choices = [...new Set([...there, ...rows.map(({ id }) => id), ...(explained === null ? [] : [explained])])];
-    const id = explained ?? choices[0];
-    const i = place === null ? reading.ids.length - 1 : place - 1;
-    const answer = await this.asking.ask("attribution", { ...reading.asked, i, token: id });
+    const ids = new Set([...there, ...rows.map(({ id }) => id), ...(explained === null ? [] : [explained])]);
+    const choices = Array.from(ids, (id) => [id, this.labels[id]]);
+    return { choices, id: explained ?? choices[0][0], i: place === null ? reading.ids.length - 1 : place - 1 };
+  }
+
+  // What every part adds to the logit of the token that `choices` explains.
+  async attribution(state, reading, explained) {
+    const found = await this.choices(state, reading, explained);
+    const answer = found && (await this.asking.ask("attribution", { ...reading.asked, i: found.i, token: found.id }));
     if (!answer) return null;
     const { embedding, position, heads, mlps, biases, logit } = answer;
     const parts = [["embedding", embedding]];
@@ -104,7 +108,7 @@ export class Study {
     heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`L${l}H${h}`, value])));
     mlps.forEach((value, l) => parts.push([`L${l} MLP`, value]));
     if (biases) parts.push(["biases", biases]);
-    return { choices: choices.map((each) => [each, this.labels[each]]), id, parts, logit };
+    return { ...found, parts, logit };
   }
 
   // What a head would write if it attended to one token alone.
@@ -129,16 +133,10 @@ export class Study {
     return (await this.asking.ask("score", { ...asked, layer, head, i, j }))?.terms;
   }
 
-  // How much of the answer of a second text comes over with some parts of it, and what comes next then.
-  // question: {step, ids, off, other, i, parts}, as the worker takes it.
-  async patch(question) {
-    const found = await this.asking.ask("patch", { ...question, k: KEPT });
-    return found && { ...found, rows: found.rows.map((row) => ({ ...row, token: this.labels[row.id] })) };
-  }
-
-  // The same of each part alone. each({at, share}): another part was patched.
-  patches(question, each) {
-    return this.asking.ask("patches", question, each);
+  // What the model says with every subset of its parts on, as the worker is asked. each({share}): so much is
+  // done, in percent; each({found}): all of it.
+  subsets(question, each) {
+    return this.asking.ask("subsets", question, each);
   }
 
   // each({layer, head, rise}): another head was measured.

@@ -6,14 +6,11 @@ import { el } from "./dom.js";
 import { anyOff, nothingOff } from "./link.js";
 import { stepTitle } from "./steps.js";
 
-const WAYS = {
-  mean: "its mean over another text",
-  zero: "nothing at all",
-};
+const WAYS = { mean: "its mean", zero: "nothing at all" };
 
 export class Switches {
-  // change(off): other parts are to be off.
-  constructor(change) {
+  // change(off): other parts are to be off. means: over what the means of parts are, in words.
+  constructor(change, means) {
     this.change = change;
     const button = (act) => el("button", { type: "button", onclick: act });
     this.head = button(() => this.toggleHead());
@@ -29,7 +26,7 @@ export class Switches {
       { class: "switches", "aria-label": "Break" },
       stepTitle(3, "Break", "Switch parts off. Every head has its own switch, on its map."),
       el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
-      el("label", { class: "by small" }, "In place of a part: ", this.by),
+      el("label", { class: "by small" }, "In place of a part: ", this.by, (this.means = el("span", {}, ` over ${means}`))),
       (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
     );
   }
@@ -47,6 +44,7 @@ export class Switches {
     state(this.attention, `All heads of layer ${layer}`, this.heads.every((_, each) => isOff(each)));
     state(this.mlp, `MLP of layer ${layer}`, mlpOff);
     this.by.value = off.by;
+    this.means.hidden = off.by !== "mean";
     this.shown.hidden = !anyOff(off);
     this.list.replaceChildren(...this.#parts().map(([text, without]) => this.#chip(text, without)));
   }

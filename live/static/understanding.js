@@ -1,19 +1,20 @@
 // Six looks inside, each behind its heading: why the selected head looks where it looks, what every
 // layer would say, which parts write the next token, what the selected head writes, which neurons are
-// active, and which parts carry the answer of a second text.
+// active, and how few parts say the next token.
 
 import { CircuitLists } from "./circuit.js";
 import { el } from "./dom.js";
 import { LensTable } from "./lens.js";
 import { Activity } from "./activity.js";
-import { Patches } from "./patches.js";
 import { Reasons } from "./reasons.js";
+import { Smallest } from "./smallest.js";
 import { Writers } from "./writers.js";
 
 export class Understanding {
   // again(): another look was opened, or another token chosen. cell(): the {query, key} of the map that
-  // is looked at. mark(heads): these heads are pointed at, as [layer, head]. set, say: of Patches.
-  constructor(study, { again, cell, mark, set, say }) {
+  // is looked at. mark(heads): these heads are pointed at, as [layer, head]. set(part): the state is
+  // to change. isWriting(): whether the text is about to change.
+  constructor(study, { again, cell, mark, set, isWriting }) {
     Object.assign(this, { study, again, cell });
     const explain = (id) => {
       this.explained = id;
@@ -24,7 +25,7 @@ export class Understanding {
     this.writers = new Writers(explain);
     this.circuit = new CircuitLists();
     this.neurons = new Activity(again, (token) => set({ token }));
-    this.patches = new Patches(study, set, say);
+    this.smallest = new Smallest(study, explain, set, isWriting);
     const look = (title, part) => {
       const summary = el("summary", {}, el("h2", {}, title));
       return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
@@ -35,20 +36,18 @@ export class Understanding {
       look("Which parts write the next token", this.writers),
       look("What this head writes", this.circuit),
       look("Which neurons are active", this.neurons),
-      look("What carries the answer", this.patches),
+      look("The smallest part that answers", this.smallest),
     ];
     this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
-  }
-
-  // A link with a second text shows what comes of it.
-  restore({ other }) {
-    if (other !== null) this.looks.at(-1).open = true;
   }
 
   // Asks for what is open. isNew(): whether this is still what is shown.
   async show(state, reading, isNew) {
     const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit];
-    shown.push(this.#showNeurons, this.#showPatches);
+    shown.push(this.#showNeurons, this.#showSmallest);
+    const about = JSON.stringify([reading.ids, state.place]);
+    if (about !== this.about) this.explained = null;
+    this.about = about;
     for (const [i, show] of shown.entries())
       if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
   }
@@ -65,10 +64,6 @@ export class Understanding {
   }
 
   async #showWriters(state, reading, isNew) {
-    const { place } = state;
-    const about = JSON.stringify([reading.ids, place]);
-    if (about !== this.about) this.explained = null;
-    this.about = about;
     const found = await this.study.attribution(state, reading, this.explained);
     if (found && isNew()) this.writers.show(found.choices, found.id, found.parts, found.logit);
   }
@@ -87,10 +82,11 @@ export class Understanding {
     if (found && isNew()) this.neurons.show(reading.tokens, place, found.strongest, found.shown);
   }
 
-  async #showPatches(state, reading, isNew) {
-    const question = this.patches.begin(state, reading);
-    if (!question) return;
-    const found = await this.study.patch({ ...question, parts: this.patches.parts(state, question) });
-    if (found && isNew()) this.patches.show(state, question, found);
+  async #showSmallest(state, reading, isNew) {
+    const found = await this.study.choices(state, reading, this.explained, true);
+    if (!found || !isNew()) return;
+    const { step, ids, off } = reading.asked;
+    const question = { step, ids: ids.slice(0, found.i + 1), by: off.by, target: found.id };
+    this.smallest.show(state, found.choices, question, reading.maps);
   }
 }

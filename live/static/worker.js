@@ -3,15 +3,15 @@
 // Each question has an id and a type, and its answer has the id: parts of answers that come one by
 // one have `part`; one that a newer question of its type has replaced is {cancelled}; one that failed
 // {error}. Work is done in pieces, and between two of them a newer question is seen. Questions about
-// the text at hand come before writing, ranking and patching everything.
+// the text at hand come before writing, ranking and trying every subset of parts.
 
 import { softmax } from "./arithmetic.js";
-import { NOTHING_OFF, changed, means } from "./edits.js";
+import { NOTHING_OFF, changed } from "./edits.js";
 import { Model } from "./engine.js";
 import { attribution, circuit, lens, neuronInText, rank, scoreTerms, strongest } from "./insight.js";
-import { TextPair } from "./patching.js";
 import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
+import { tryParts } from "./subsets.js";
 import { windowStart } from "./window.js";
 import { parametersIn, unpack } from "./weights.js";
 
@@ -22,7 +22,7 @@ const CANCELLED = new Error("A newer question has taken its place.");
 const newest = {}; // the id of the newest question of each type
 const readings = new Map(); // the last that were used, the newest at the end
 const models = new Map(); // promises of them, by step
-let page; // {data, weights, reference}
+let page; // {data, weights}
 let turn = Promise.resolve(); // of the questions about the text at hand: one after the other
 let waiting = 0; // such questions
 
@@ -36,12 +36,10 @@ onmessage = async ({ data: { id, type, ...question } }) => {
 };
 
 const ANSWERS = {
-  // reference: the tokens over which means are taken; if there are none, those of the text at hand.
-  async load({ data, weights, reference = [] }) {
-    page = { data, weights, reference };
+  async load({ data, weights }) {
+    page = { data, weights };
     if (weights.length) await modelAt(data.steps.at(-1));
-    const sizes = data.parameters.map(([, shape]) => shape.reduce((a, b) => a * b, 1));
-    return { ready: true, parameters: sizes.reduce((a, b) => a + b, 0) };
+    return { ready: true };
   },
 
   // Weights that come later: as bytes, of a new step or of one that has changed.
@@ -98,13 +96,6 @@ const ANSWERS = {
       return { terms: scoreTerms(await readingOf(question), layer, head, i, j) };
     }),
 
-  patch: (question, id) => inTurn(() => patch(question, () => newest.patch !== id)),
-
-  async patches({ parts, ...question }, id) {
-    const pair = await inTurn(() => pairOf(question));
-    return stream("patches", id, pair.each(parts));
-  },
-
   async write({ step, ids, off, settings, n }, id, type = "write") {
     const reading = await inTurn(async () => (await readingOf({ step, off, ids: seen(ids) })).copy());
     return stream(type, id, generate(reading, ids, n, settings, SHOWN));
@@ -117,11 +108,17 @@ const ANSWERS = {
   },
 
   async rank({ step, ids, by }, id) {
-    return stream("rank", id, rank(await modelAt(step), ids, by, referenceFor(ids)));
+    return stream("rank", id, rank(await modelAt(step), ids, by));
   },
 
-  stop() {
-    newest.write = newest.rank = newest.patches = null;
+  // What the model says of the token `target` after a text with every subset of its parts on.
+  async subsets({ step, ...question }, id) {
+    return stream("subsets", id, tryParts(await modelAt(step), question));
+  },
+
+  // of: the type of the question whose answer is no longer wanted.
+  stop({ of }) {
+    newest[of] = null;
     return { done: true };
   },
 };
@@ -143,34 +140,8 @@ async function next({ step, ids, off, i, k, more = [] }, cancelled) {
   return Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] }));
 }
 
-// How much of the answer of another text comes over with a part of it, and the k most likely tokens after
-// token i, with those of before.
-async function patch({ parts, k, ...question }, cancelled) {
-  const pair = await pairOf(question, cancelled);
-  const { ours, theirs, answers } = pair;
-  const [before, other] = [ours, theirs].map((each) => softmax(each.logits(question.i)));
-  const certain = answers.map((id, text) => [before, other][text][id]);
-  const patched = await run(pair.patched(parts), cancelled);
-  const now = softmax(patched.logits(question.i));
-  const shown = new Set([...largest(now, k).map(([id]) => id), ...answers]);
-  const rows = Array.from(shown, (id) => ({ id, now: now[id], before: before[id] }));
-  return { answers, certain, share: pair.share(patched), rows };
-}
-
-// Copies, since it is used while other texts are read. other: the tokens of the other text.
-async function pairOf({ step, ids, other, off, i }, cancelled) {
-  const texts = [];
-  for (const [which, text] of Object.entries({ ours: ids, theirs: other })) {
-    const reading = (await readingOf({ step, ids: text, off, which }, cancelled)).copy();
-    reading.truncate(i + 1);
-    texts.push(reading);
-  }
-  return new TextPair(...texts, i);
-}
-
 // Everything that the page shows of a text. view: "weights" or "moved".
 async function read({ step, ids, off, view }, cancelled) {
-  const began = performance.now();
   const { n_layers, n_heads } = page.data.config;
   const of = (reading) => ({
     maps: mapsOf(reading, view),
@@ -180,7 +151,7 @@ async function read({ step, ids, off, view }, cancelled) {
   const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };
   if (changed(off).length) answer.before = of(await readingOf({ step, ids }, cancelled));
   const rows = await next({ step, ids, off, i: ids.length - 1, k: SHOWN }, cancelled);
-  return { ...answer, rows, ms: performance.now() - began };
+  return { ...answer, rows };
 }
 
 // One triangle for each head, layer by layer.
@@ -216,33 +187,19 @@ async function stream(type, id, pieces) {
   return { done: true };
 }
 
-// A reading of `ids` by the model of a step, of which only what is new is read. which: another text than
-// the one at hand, which is followed too.
-async function readingOf({ step, ids, off = NOTHING_OFF, which = "ours" }, cancelled = () => false) {
+// A reading of `ids` by the model of a step, of which only what is new is read.
+async function readingOf({ step, ids, off = NOTHING_OFF }, cancelled = () => false) {
   if (!ids.length) throw new RangeError("There is no token to read.");
-  const intact = await kept([step, which], async () => new Reading(await modelAt(step)));
+  const intact = await kept([step], async () => new Reading(await modelAt(step)));
   await run(intact.follow(ids), cancelled);
   const layers = changed(off);
   if (!layers.length) return intact;
-  const text = off.by === "mean" ? referenceFor(ids) : [];
   const { by, heads, mlps } = off;
-  const reading = await kept([step, which, by, heads, mlps, text], async () => {
-    const given = by === "mean" ? await meansOver(step, text, off, cancelled) : undefined;
-    const all = { by, heads, mlps, means: given };
-    return run(intact.switched(all, Math.min(...layers)), cancelled);
-  });
+  const reading = await kept([step, by, heads, mlps], () =>
+    run(intact.switched(off, Math.min(...layers)), cancelled),
+  );
   await run(reading.follow(ids), cancelled);
   return reading;
-}
-
-async function meansOver(step, text, off, cancelled) {
-  const reading = await kept([step, text], async () => new Reading(await modelAt(step)));
-  await run(reading.follow(text), cancelled);
-  return means(reading, off);
-}
-
-function referenceFor(ids) {
-  return page.reference.length ? page.reference : ids;
 }
 
 async function kept(about, make) {

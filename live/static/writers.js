@@ -22,13 +22,7 @@ export class Writers {
 
   // choices: [id, token] of the tokens that can be explained. parts: [name, value]; they sum to the logit.
   show(choices, id, parts, logit) {
-    options(
-      this.select,
-      choices.map(([each]) => `${each}`),
-      `${id}`,
-      choices.map(([, token]) => tokenLabel(token)),
-    );
-    choices.forEach(([, token], i) => (this.select.options[i].textContent = tokenLabel(token)));
+    offerTokens(this.select, choices, id);
     const sorted = [...parts].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
     const rest = sorted.splice(MOST_BARS);
     const sum = (some) => some.reduce((all, [, value]) => all + value, 0);
@@ -36,4 +30,11 @@ export class Writers {
     this.list.replaceChildren(bars(contributions(sorted), true));
     this.sum.textContent = `All parts sum to ${signedText(sum(parts))}; the logit is ${signedText(logit)}.`;
   }
+}
+
+// choices: as for `show`. id: of the token that is chosen.
+export function offerTokens(select, choices, id) {
+  const labels = choices.map(([, token]) => tokenLabel(token));
+  options(select, choices.map(([each]) => `${each}`), `${id}`, labels);
+  labels.forEach((label, i) => (select.options[i].textContent = label));
 }

@@ -10,6 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from live.models import values_of
 from live.pack import pack
 from model import GPT, ModelConfig, ablate, mean_outputs
 from model.gpt import Block
@@ -74,17 +75,21 @@ def blocks(model: GPT) -> list[Block]:
 models = st.builds(build, configs(), st.integers(2, 97), st.integers(0, 10**6))
 
 
-def packed(model: GPT) -> dict[str, Any]:
-    """The model as a page has it, with its float32 weights."""
-    parameters = dict(model.named_parameters())
+def packed(model: GPT, ids: list[int] | None = None) -> dict[str, Any]:
+    """The model as a page has it, with its float32 weights; means are over the text."""
+    values = values_of(model, means_over(model, ids or [0]))
     data = {
         "config": {**asdict(model.config), "vocab_size": model.vocab_size},
         "steps": [0],
         "weights": "float32",
-        "parameters": [[name, list(each.shape)] for name, each in parameters.items()],
+        "parameters": [[name, list(each.shape)] for name, each in values.items()],
     }
-    text = pack({name: each.numpy() for name, each in parameters.items()}, "float32")
-    return {"data": data, "text": text}
+    return {"data": data, "text": pack(values, "float32")}
+
+
+def means_over(model: GPT, ids: list[int]) -> dict[Any, Tensor]:
+    tokens = torch.tensor([ids])
+    return mean_outputs(model, [(tokens, tokens)])
 
 
 class Case(NamedTuple):
@@ -126,6 +131,5 @@ def triangle(map_: Tensor) -> list[float]:
 
 def switched_off(model: GPT, ids: list[int], off: Off) -> AbstractContextManager[None]:
     """Inside, parts are off in PyTorch, too; means are over the text."""
-    tokens = torch.tensor([ids])
-    by = mean_outputs(model, [(tokens, tokens)]) if off["by"] == "mean" else off["by"]
+    by = means_over(model, ids) if off["by"] == "mean" else off["by"]
     return ablate(model, [(layer, head) for layer, head in off["heads"]], by, off["mlps"])

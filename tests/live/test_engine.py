@@ -87,7 +87,6 @@ def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
 ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{
     const intact = new Reading(await load(packed));
     intact.read(ids);
-    if (off.by === "mean") off.means = means(intact, off);
     const reading = new Reading(intact.model, off);
     reading.read(ids.slice(0, cut));
     reading.read(ids.slice(cut));
@@ -106,7 +105,7 @@ def test_ablation(engine: Call, case: Case, data: st.DataObject) -> None:
     model, ids = case
     off = data.draw(switches(model.config))
     cut = data.draw(st.integers(0, len(ids)))
-    readings = engine(ABLATED, {"packed": packed(model), "ids": ids, "off": off, "cut": cut})
+    readings = engine(ABLATED, {"packed": packed(model, ids), "ids": ids, "off": off, "cut": cut})
     with switched_off(model, ids, off):
         for found in readings:
             check(found, model, ids)
@@ -127,15 +126,13 @@ def test_means_over_another_text(engine: Call) -> None:
     hook = blocks(model)[1].attention.output.register_forward_pre_hook(replace)
     expected = model(torch.tensor([ids]))[0]
     hook.remove()
-    code = f"""async ({{ packed, ids, text, off }}) => {{
-        const intact = new Reading(await load(packed));
-        intact.read(text);
-        const other = new Reading(intact.model, {{ ...off, means: means(intact, off) }});
-        other.read(ids);
-        return ({SHOWN})(other);
+    code = f"""async ({{ packed, ids, off }}) => {{
+        const reading = new Reading(await load(packed), off);
+        reading.read(ids);
+        return ({SHOWN})(reading);
     }}"""
     off = {"by": "mean", "heads": [[1, 2]], "mlps": []}
-    found = engine(code, {"packed": packed(model), "ids": ids, "text": text, "off": off})
+    found = engine(code, {"packed": packed(model, text), "ids": ids, "off": off})
     close(found["logits"], expected)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
@@ -14,6 +16,8 @@ from data.corpora import open_corpus
 from data.corpus import text_of
 from inference.corpus import corpus_of
 from inference.opening import open_run
+from live.texts import spare_text
+from model import mean_outputs
 from tests.conftest import TINY, command, seal, succeed
 from tests.live.pages import data_in, rounded, weights_in
 
@@ -36,9 +40,10 @@ def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
     assert config.pop("vocab_size") == opened.model.vocab_size
     assert config == vars(opened.config.model)
     assert data["steps"] == [6] and data["weights"] == "float16"
-    assert {name: tuple(shape) for name, shape in data["parameters"]} == {
-        name: tuple(each.shape) for name, each in opened.model.named_parameters()
-    }
+    *shapes, heads, mlps = data["parameters"]
+    assert shapes == [[name, [*each.shape]] for name, each in opened.model.named_parameters()]
+    width = opened.model.config.d_model
+    assert [heads, mlps] == [["means.heads", [4, width // 2]], ["means.mlps", [2, width]]]
     assert data["run"]["name"] == run.name and f"<title>{run.name}</title>" in file.read_text()
     dated = run.rename(run.with_name("2026-01-02_03-04-05"))
     assert data_in(page(dated, name="dated.html"))["run"]["name"] == "tales, 6 steps"
@@ -53,8 +58,16 @@ def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
 
 @pytest.mark.parametrize("weights", ["float32", "float16"])
 def test_the_weights_are_those_of_the_checkpoint(run: Path, weights: str) -> None:
-    found = weights_in(page(run, f"weights={weights}"), 0)
-    expected = rounded(stored(run, 6), weights)
+    """And the means are those with which Python switches parts off."""
+    found = weights_in(file := page(run, f"weights={weights}"), 0)
+    opened = open_run(run, "last")
+    means = opened.means(run.parent / ".cache")
+    heads = [means[layer, head] for layer in range(2) for head in range(2)]
+    tensors = stored(run, 6)
+    tensors["means.heads"] = torch.stack(heads).numpy()
+    tensors["means.mlps"] = torch.stack([means[f"mlp {layer}"] for layer in range(2)]).numpy()
+    expected = rounded(tensors, weights)
+    assert re.search(r"validation documents \([\d,]+ tokens\)", data_in(file)["run"]["means"])
     assert {*found} == {*expected}
     for name, values in expected.items():
         assert np.array_equal(found[name].view(np.uint32), values.view(np.uint32)), name
@@ -69,7 +82,7 @@ def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
     assert data_in(file)["steps"] == [0, 1, 2]
     initial = weights_in(file, 0)
     kept = stored(tmp_path / "run", 1)
-    assert {*initial} == {*kept}
+    assert {*initial} == {*kept, "means.heads", "means.mlps"}
     for name, values in kept.items():
         assert np.array_equal(initial[name].view(np.uint32), values.view(np.uint32)), name
     other = tmp_path / "other"
@@ -85,10 +98,8 @@ def test_the_texts_were_not_trained_on(run: Path) -> None:
     metadata = data_in(page(run))["run"]
     data = corpus_of(opened.run)
     assert data is not None
-    corpus = open_corpus(data)
-    trained, held_out = ("".join(text_of(corpus, split)) for split in ("train", "val"))
-    assert metadata["reference"] not in trained
-    for text in (metadata["prompt"], metadata["reference"], *metadata["examples"].values()):
+    held_out = "".join(text_of(open_corpus(data), "val"))
+    for text in (metadata["prompt"], *metadata["examples"].values()):
         assert f"\n\n{text}" in f"\n\n{held_out}", "it begins with a tale"
         assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
 
@@ -102,15 +113,19 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     succeed("train", "run_dir=text", *rest, *settings, cwd=run.parent)
     metadata = data_in(page(run.parent / "text"))["run"]
     assert metadata["prompt"] in text.read_text()
-    assert metadata["reference"].startswith("Hen 8"), "a whole line of the last tenth"
-    assert metadata["prompt"] not in metadata["reference"]
+    assert re.search(r"[\d,]+ tokens.* of validation text", metadata["means"])
     text.unlink()
     done = command("look", "run=text", "html=lost.html", cwd=run.parent)
     *_, note = done.stderr.splitlines()
     assert done.returncode == 0
     assert note.startswith("note: the page begins with a tale") and "text.txt" in note
     metadata = data_in(run.parent / "lost.html")["run"]
-    assert metadata["prompt"] and metadata["reference"]
+    assert metadata["prompt"] and re.fullmatch(r"a tale \(\d+ tokens\)", metadata["means"])
+    found = weights_in(run.parent / "lost.html", 0)
+    opened = open_run(run.parent / "text", "last")
+    ids = opened.tokenizer.encode_document(spare_text(opened.tokenizer, 32))[:32]
+    mean = mean_outputs(opened.model, [(torch.tensor([ids]), torch.tensor([ids]))])["mlp 1"]
+    np.testing.assert_allclose(found["means.mlps"][1], mean, atol=1e-2)
 
     config = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump({"model": config["model"], "data": None}))

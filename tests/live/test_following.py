@@ -20,12 +20,14 @@ from werkzeug.test import Client
 
 from inference.opening import open_run
 from live.following import page
+from live.models import values_of
 from live.pack import packed_bytes
 from model import GPT
 from tensorboard_attention.naming import UNMEASURED, HeadName
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
 from tests.conftest import ROOT
+from tests.live.drawn import means_over
 from tests.live.pages import Live, check_names, replace_values, rounded
 
 TEXT = "Once there was a hen named Ida. Ida"
@@ -249,7 +251,8 @@ def drawn(model: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:
     """Weights as a run writes them, and PyTorch's loss of a text with them."""
     torch.manual_seed(seed)
     drawn = {name: torch.randn(each.shape) / 3 for name, each in model.named_parameters()}
-    values = {name: each.numpy() for name, each in drawn.items()}
+    replace_values(model, {name: each.numpy() for name, each in drawn.items()})
+    values = values_of(model, means_over(model, ids))
     replace_values(model, rounded(values, "float16"))
     with torch.no_grad():
         logits = model(torch.tensor([ids[:-1]]))[0]

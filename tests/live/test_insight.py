@@ -26,7 +26,6 @@ READING = """async ({ packed, ids, off }) => {
     const intact = new Reading(await load(packed));
     intact.read(ids);
     if (!off) return intact;
-    if (off.by === "mean") off.means = means(intact, off);
     return finished(intact.switched(off, Math.min(...changed(off))));
 }"""
 
@@ -108,7 +107,7 @@ def test_terms_of_a_score(engine: Call, case: Case, data: st.DataObject) -> None
     j = data.draw(st.integers(0, i))
     place = {"layer": layer, "head": head, "i": i, "j": j}
     code = f"async (x) => scoreTerms(await ({READING})(x), x.layer, x.head, x.i, x.j)"
-    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
+    found = engine(code, {"packed": packed(model, ids), "ids": ids, "off": off, **place})
     with ExitStack() as stack:
         if off:
             stack.enter_context(switched_off(model, ids, off))
@@ -129,7 +128,7 @@ def test_parts_sum_to_the_logit(engine: Call, case: Case, data: st.DataObject) -
     off = data.draw(either(model.config))
     i = data.draw(st.integers(0, len(ids) - 1))
     token = data.draw(st.integers(0, model.vocab_size - 1))
-    argument = {"packed": packed(model), "ids": ids, "off": off, "i": i, "token": token}
+    argument = {"packed": packed(model, ids), "ids": ids, "off": off, "i": i, "token": token}
     code = f"async (x) => attribution(await ({READING})(x), x.i, x.token)"
     found = engine(code, argument)
     inside = Inside(model, ids, off or NOTHING)
@@ -163,7 +162,7 @@ def test_lens(engine: Call, case: Case, data: st.DataObject) -> None:
     off = data.draw(either(model.config))
     i = data.draw(st.integers(0, len(ids) - 1))
     code = f"async (x) => lens(await ({READING})(x), x.i, 5)"
-    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, "i": i})
+    found = engine(code, {"packed": packed(model, ids), "ids": ids, "off": off, "i": i})
     streams = Inside(model, ids, off or NOTHING).streams
     assert len(found) == model.config.n_layers
     for layer, row in enumerate(found, 1):
@@ -221,7 +220,7 @@ def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
         return {{ ...found, values: [...found.values], strongest: strongest(reading, x.i, 5) }};
     }}"""
     place = {"layer": layer, "neuron": neuron, "i": i}
-    found = engine(code, {"packed": packed(model), "ids": ids, "off": off, **place})
+    found = engine(code, {"packed": packed(model, ids), "ids": ids, "off": off, **place})
     inside = Inside(model, ids, off or NOTHING)
     largest = torch.stack(inside.neurons)[:, i].abs()
     rows = [
@@ -239,8 +238,8 @@ def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
         check_largest(rows, sign * effect, 1e-4)
 
 
-RANK = """async ({ packed, ids, by, reference }) =>
-    [...rank(await load(packed), ids, by, reference)].filter(Boolean)"""
+RANK = """async ({ packed, ids, by }) =>
+    [...rank(await load(packed), ids, by)].filter(Boolean)"""
 
 
 @pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
@@ -248,8 +247,7 @@ def test_ranking_is_the_need_for_heads(engine: Call, name: str) -> None:
     """With means over what the losses are measured on, as in the score of that name."""
     model = build(preset("model", name, n_layers=3, d_model=32), 50, seed=1)
     ids = ids_for(model, 70, seed=2)
-    argument = {"packed": packed(model), "ids": ids, "by": "mean", "reference": ids[:-1]}
-    found = engine(RANK, argument)
+    found = engine(RANK, {"packed": packed(model, ids[:-1]), "ids": ids, "by": "mean"})
     tokens = torch.tensor([ids])
     batch = tokens[:, :-1], tokens[:, 1:]
     means = mean_outputs(model, [batch])
@@ -263,7 +261,7 @@ def test_ranking_is_the_need_for_heads(engine: Call, name: str) -> None:
 def test_ranking_by_zero(engine: Call) -> None:
     model = build(preset("model", "nano", n_heads=2, d_model=32), 50, seed=3)
     ids = ids_for(model, 40, seed=4)
-    found = engine(RANK, {"packed": packed(model), "ids": ids, "by": "zero", "reference": []})
+    found = engine(RANK, {"packed": packed(model), "ids": ids, "by": "zero"})
     tokens = torch.tensor(ids)
 
     def loss() -> float:

@@ -11,6 +11,7 @@ import pytest
 from data.corpus import text_of
 from data.floor import floor_of
 from data.tales import Tales, TalesConfig
+from data.tales_grammar import BOYS, GIRLS
 from live.texts import N_TEXTS, page_texts
 from tests.data.strings import trained
 
@@ -35,8 +36,7 @@ def test_examples_are_tales_up_to_a_name_and_the_end_of_a_passage_that_come_agai
     found = page_texts(corpus, np.zeros(1, np.uint16), trained(), LENGTH)
     named, repeating = found["examples"].values()
     assert [*found["examples"]] == ["a repeated name", "a repeated passage"]
-    assert found["reference"] in held_out
-    names = {name for names in found["names"] for name in names}
+    names = {*GIRLS, *BOYS}
 
     def following(text: str) -> str:
         """The word that comes next in the tale that begins with a text."""
@@ -86,8 +86,7 @@ def test_passages_of_a_text_begin_with_a_part_of_it(text: str, before: str) -> N
     tokenizer.document_end = None
     tokens = np.array(tokenizer.encode(text), np.uint16)
     found = page_texts(None, tokens, tokenizer, 120)
-    assert found["names"] == []
-    for part in (found["prompt"], found["reference"], *found["examples"].values()):
+    for part in (found["prompt"], *found["examples"].values()):
         starts = [match.end() for match in re.finditer(before, text)]
         places = [at for at in starts if text.startswith(part, at)]
         assert part and places, part
@@ -105,7 +104,6 @@ def test_documents_are_cut_at_their_ends_alone() -> None:
     documents = [f"Document {i} is about Anna{', and about Anna' * i}." for i in range(9)]
     tokens = [id for text in documents for id in (*tokenizer.encode(text), end)]
     found = page_texts(None, np.array(tokens[:-9], np.uint16), tokenizer, 90)
-    assert found["reference"] in documents and found["reference"] != documents[-1]
     for text in (*found["examples"].values(), found["prompt"]):
         following = rf"{re.escape(text)} (Anna|and|about)\b"
         assert any(re.match(following, each) for each in documents)
@@ -127,4 +125,3 @@ def test_what_comes_first_stops_before_a_word(text: str, prompt: str) -> None:
     tokens = [id for part in parts for id in (*tokenizer.encode(part), *tokenizer.eos_ids)]
     found = page_texts(None, np.array(tokens, np.uint16), tokenizer, 200)
     assert found["prompt"] == f"… {prompt}"
-    assert found["reference"] == text.strip()

@@ -481,7 +481,7 @@ def test_a_link_restores_the_view(live: Live, site: str, browser: sync_api.Brows
     [
         "text=%E4%8&layer=99&head=-1&token=1e9&step=x&heads=9.9,1,a.b,0.0,0.0&mlps=7,zz&by=<b>",
         "text=&ids=999999.1&view=change&zoom=1,2&sort=__proto__&temperature=NaN&topK=-1",
-        f"text={quote(HOSTILE)}&sort={quote(HOSTILE)}&other={quote(HOSTILE)}&part=mlp%2099&at=-1",
+        f"text={quote(HOSTILE)}&sort={quote(HOSTILE)}&place=0&by=mean&mlps=0",
     ],
 )
 def test_a_hostile_link_shows_a_page(site: str, browser: sync_api.Browser, fragment: str) -> None:
@@ -543,9 +543,10 @@ def test_narrow_screens_do_not_scroll_sideways(
     assert live.page.evaluate(OVERFLOW)
     live.type("A" * 200 + " the hen")
     live.off("L")
-    for title in ("What each layer", "Which parts", "What this head"):
+    for title in ("What each layer", "Which parts", "What this head", "The smallest part"):
         live.open(title)
     live[".settings summary"].click()
+    live["button:has-text('Rank the heads')"].click()
     live[".allscores > summary"].click()
     live[".views select"].select_option("change")
     live.settled()

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from data.documents import Documents
 from live.models import values_of
 from live.pack import pack
 from live.page import describe
-from model import GPT
+from model import GPT, mean_outputs
 from observe import live
 from observe.attention import AttentionMaps
 from observe.live import LiveWeights
@@ -59,11 +60,16 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     run_to(observer, 0, 0)
     assert torch.equal(before, torch.get_rng_state())
     model, tokenizer = observer.context.model, observer.context.dataset.tokenizer
-    text = pack(values_of(model), "float16")
+    means = mean_outputs(model, observer.batches)
+    text = pack(values_of(model, means), "float16")
     assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
     found = json.loads((tmp_path / "live/model.json").read_text())
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
     assert found["run"]["name"] == "a hen"
+    documents = Documents(observer.context.dataset, model.config.context_length)
+    assert found["run"]["means"] == documents.where
+    for part, mean in mean_outputs(model, documents.batches).items():
+        torch.testing.assert_close(means[part], mean)
 
 
 def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_path: Path) -> None:
@@ -136,10 +142,8 @@ def test_weights_that_float16_cannot_hold_are_left_out(tmp_path: Path) -> None:
     model = GPT(small_config(1, 1, 4, 8), 256)
     observer = weights(tmp_path, model=model)
     run_to(observer, 0, 1)
-    values = values_of(model)
-    large = {name: np.full_like(value, 1e5) for name, value in values.items()}
-    kept = {name: value.copy() for name, value in values.items()}
-    replace_values(model, large)
+    kept = {name: each.detach().numpy().copy() for name, each in model.named_parameters()}
+    replace_values(model, {name: np.full_like(value, 1e5) for name, value in kept.items()})
     step_to(observer, 2)
     replace_values(model, kept)
     step_to(observer, 3)
