@@ -90,7 +90,8 @@ def print_unknown(opened: OpenRun, tales: TaleRoles) -> None:
     for role, name in enumerate(ROLES):
         of_role = avoidable[tales.roles == role]
         part = of_role.sum() / scored.sum()
-        print(f"    {name:24} {part:.4f}; {of_role.mean():.4f} of each of {len(of_role):,}")
+        each = of_role.sum() / max(1, len(of_role))
+        print(f"    {name:24} {part:.4f}; {each:.4f} of each of {len(of_role):,}")
 
 
 if __name__ == "__main__":
