@@ -3,6 +3,7 @@ paired by seed, with its interval. Losses over different tokens are not compared
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -114,13 +115,20 @@ class Difference(NamedTuple):
 
 def differing(rows: Sequence[Row]) -> list[str]:
     """The names of the settings that are not the same in all runs, without the seed."""
-    names = dict.fromkeys(name for row in rows for name in row if _is_setting(name))
+    names = dict.fromkeys(name for row in rows for name in row if is_setting(name))
     missing = object()
     return [name for name in names if len({repr(row.get(name, missing)) for row in rows}) > 1]
 
 
-def _is_setting(name: str) -> bool:
+def is_setting(name: str) -> bool:
+    """Whether a name in a row is that of a setting that can change the result, but the seed."""
     return name in ALSO or ("." in name and not name.startswith(UNIMPORTANT))
+
+
+def settings_sha256(row: Row) -> str:
+    """A checksum of the settings in a row, or of settings by name, that divide groups."""
+    found = sorted(f"{name}={value!r}" for name, value in row.items() if is_setting(name))
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def _shown(name: str, value: Any, beside: Iterable[str]) -> str:
@@ -152,7 +160,7 @@ def _scored(row: Row, in_training: bool) -> Scored:
 
     def settings(*beginnings: str) -> tuple[str, ...]:
         names = sorted(name for name in row if name.startswith(beginnings))
-        return tuple(f"{name}={row[name]!r}" for name in names if _is_setting(name))
+        return tuple(f"{name}={row[name]!r}" for name in names if is_setting(name))
 
     return Scored(
         settings("data."),

@@ -60,7 +60,13 @@ from store.settings import read_settings, settings_yaml
 RUNS, LATEST = Path("runs"), "latest"
 MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
 CLAIMS = f".glassgpt-{'[0-9a-f]' * 16}.lock"
-PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
+VERDICT = RUNS / "verdict"
+# Of runs, of those of sweeps, and of those of verdicts.
+PATTERNS = (
+    "[!.]*/config.yaml",
+    "[!.]*/[!.]*/config.yaml",
+    f"{VERDICT.name}/[!.]*/[!.]*/config.yaml",
+)
 
 
 @dataclass(frozen=True)
@@ -364,8 +370,8 @@ def is_latest(path: str | Path) -> bool:
 def find_run(path: str | Path, evaluated: bool = True) -> Path:
     """The folder of a run: `path` itself, unless it is `latest`. That is the run directly under
     `runs/` that was started last and has been evaluated, or else has a checkpoint. A run in a
-    folder of runs there, such as that of a sweep, is chosen only if there is no other. Prints a
-    note if a newer run was passed over. Returns `path` if `runs/` has no run.
+    folder of runs there, as those of sweeps and verdicts are, is chosen only if there is no other.
+    Prints a note if a newer run was passed over. Returns `path` if `runs/` has no run.
 
     evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)
@@ -402,7 +408,7 @@ def _runs_in(folder: Path) -> list[Run]:
 def _now(target: Path) -> float:
     """The time at which a run is created at `target`; later than those of all runs beside it, also
     where the clock has gone back."""
-    folders = [folder for folder in target.absolute().parents[:2] if folder.name == RUNS.name]
+    folders = [folder for folder in target.absolute().parents[:3] if folder.name == RUNS.name]
     return max([time.time(), *(run.started + 1 for each in folders for run in _runs_in(each))])
 
 
