@@ -125,7 +125,10 @@ class EarlierRuns(Runs):
 
     def __init__(self, against: str, now: Runs) -> None:
         self.folder, self.seconds = Path(against), []
-        found = read_finished([against])
+        try:
+            found = read_finished([against])
+        except UserError as error:
+            raise UserError(f"against: {str(error).removeprefix('runs: ')}") from error
         self.rows = {row["seed"]: row for row in found}
         common = {*found[0]} & {*now.side.settings}  # an edit can add settings
         both = [*found, now.side.settings]

@@ -111,6 +111,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))
             run.store_settings(settings.values)
+            run.store_code(code_version())
             if is_own:
                 run.checkpoints.complete(state, *kept(config.trainer))
         if weights and not is_own:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.errors import UserError, as_argument
+from common.errors import UserError
+from common.files import file_name
 from observe.tensorboard import TAGS, open_events
 from store.results import read_measured
 from store.run import Run
@@ -17,14 +18,16 @@ Curve = dict[int, list[float]]  # the values of the runs, by step
 
 
 def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> None:
-    """Write the curves of each group of runs into a folder of its name in `folder`, in the place of
-    those that are there. Raises UserError if `folder` is a run, and OSError if the disk refuses.
-    """
+    """Write the curves of each group of runs into a folder in `folder`, named after the group, in
+    the place of those that are there. Raises UserError if `folder` is a run, and OSError if the
+    disk refuses."""
     if Run(folder).config_file.exists():
-        raise UserError(f"curves: {as_argument(folder)} is a run; move it, or compare other runs")
-    for name, runs in groups.items():
+        raise UserError(f"curves: {folder} is a run; rename it, or compare other runs")
+    names = [file_name(name) for name in groups]
+    for number, (name, runs) in enumerate(zip(names, groups.values(), strict=True)):
         curves = curves_of(runs)
-        place = folder / name
+        is_first = names.index(name) == number
+        place = folder / (name if is_first else f"{name}_{number + 1}")
         place.mkdir(parents=True, exist_ok=True)
         before = [*place.glob("events.out.tfevents.*")]
         writer = open_events(place, purge_step=0)

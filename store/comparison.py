@@ -19,6 +19,7 @@ ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
 # Bytes by which the text that is scored may be longer with another tokenizer: the first token of a
 # text is not scored.
 MAX_FIRST = 256
+ONCE = "differences, with 95% intervals for looking once; verdict.py adds pairs until it knows:"
 # Student's t at 0.975 with 1 to 30 degrees of freedom; with more, 1.96 + 2.47 / n is within 0.001.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -329,7 +330,9 @@ def summary_lines(
     texts = [(group.label, roles(group.rows)) for group in groups]
     if of_heads := [f"{label}: heads: {text}" for label, text in texts if text]:
         aligned += ["", *of_heads]
-    return aligned + ([""] if differences else []) + [str(difference) for difference in differences]
+    if differences:
+        aligned += ["", ONCE, *map(str, differences)]
+    return aligned
 
 
 def _cells(group: Group) -> list[str]:

@@ -11,7 +11,7 @@
     live/            weights at logged steps, for its live page
     summary.json     the result
     data.json        when the run was started; a checksum of the tokens, to detect a changed text
-    code.json        the commit of the clone that trained it, if that was a clone
+    code.json        a checksum of the code that trained it, and the commit, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see store/checkpoint.py
     events.*         TensorBoard
@@ -302,6 +302,14 @@ class Run:
             changed = [f"{name}={value}" for name, value in now.items() if was.get(name) != value]
             log = logging.getLogger("training")
             log.info("changed from now on: %s", ", ".join(changed))
+
+    def store_code(self, code: str) -> None:
+        """Keep the code that continues the run in code.json, without a checksum if it is not the
+        one that has trained it so far: the run is then one of neither."""
+        now = json.loads(code)
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if read_json(self.code_file)["sha256"] != now["sha256"]:
+                replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
 
     def has_summary(self, steps: int) -> bool:
         """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""

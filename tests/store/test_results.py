@@ -213,7 +213,7 @@ def test_runs_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
             (file.parent / "data.json").write_text(json.dumps(data))
     done = command("compare", ".", cwd=tmp_path)
     assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
-    differences = done.stdout.split("\n\n")[-1].splitlines()
+    _, *differences = done.stdout.split("\n\n")[-1].splitlines()
     assert [line.split(": ")[:2] for line in differences] == [
         [f"n_bytes={n}, qk_norm=true against n_bytes={n}, qk_norm=false", "+0.2500 bpb, 1 seed"]
         for n in (60000, 70000)
