@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from hydra import initialize_config_dir
 from scipy import stats
 
