@@ -92,7 +92,8 @@ def main(values: Values) -> None:
     for line in summary_lines(groups, differences, loss):
         print(printable(line))
     if curves is not None:
-        print(printable(f"\nMean curves of the seeds: tensorboard --logdir {as_argument(curves)}"))
+        print()
+        print(printable(f"Mean curves of the seeds: tensorboard --logdir {as_argument(curves)}"))
 
 
 def curves_beside(groups: Sequence[Group]) -> str:

@@ -26,12 +26,12 @@ import common.startup  # noqa: F401  # isort: skip
 
 import json
 import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
-from typing import Any
 
 from common.errors import UserError, check_range, pluralize, print, printable
 from common.settings import Values, build
@@ -44,7 +44,7 @@ from observe.terminal import duration
 from store.comparison import scored_texts
 from store.judging import MIN_PAIRS, Judgement, judge
 from store.results import Row
-from store.run import VERDICT
+from store.run import VERDICT, Run
 
 Pair = tuple[Row | None, Row | None]  # base and idea; None for a run that diverged
 NAMES = ("base", "idea")
@@ -73,6 +73,7 @@ class VerdictConfig:
 
 def main(values: Values) -> None:
     config = build(VerdictConfig, values)
+    check_place()
     say = partial(print, file=sys.stderr if config.json else sys.stdout, flush=True)
     of_base, of_idea = map(open_side, divide(config.idea, config.base))
     if config.against is None:
@@ -85,29 +86,64 @@ def main(values: Values) -> None:
         seeds = sorted(seed for seed in base.rows if seed >= config.seeds_from)[: config.max_pairs]
         if not seeds:
             raise UserError(f"against: {config.against} has no seed from seeds_from on; lower it")
+    sides = dict(zip(NAMES, (base, idea), strict=True))
     interrupt_on_signals()
-    for name, runs in zip(NAMES, (base, idea), strict=True):
+    for name, runs in sides.items():
         say(printable(f"{name}: {runs.folder}"))
     say("Compared: the final validation loss, in bits per byte")
-    pairs: list[Pair] = []
+    pairs: dict[int, Pair] = {}
     for seed in seeds:
-        pairs.append((base.row(seed), idea.row(seed)))
-        check_pairs(pairs, seed, base, idea)
-        found = judge(differences(pairs), config.margin)
-        line = f"pair {len(pairs)}, seed {seed}: {' and '.join(map(loss_text, pairs[-1]))}; "
-        line += progress(found, len(pairs))
+        pairs[seed] = (base.row(seed), idea.row(seed))
+        check_comparable(pairs, sides)
+        found = judge(differences([*pairs.values()]), config.margin)
+        losses = " and ".join("diverged" if not row else f"{loss(row):.4f}" for row in pairs[seed])
+        line = f"pair {len(pairs)}, seed {seed}: {losses}; so far {found}"
         if found.verdict:
             say(line)
             break
         say(line + time_left((base, idea), seeds[len(pairs) :]))
-    seeds = seeds[: len(pairs)]
     curves = VERDICT / "curves"
-    write_curves(curves, {runs.folder.name: runs.folders(seeds) for runs in (base, idea)})
+    write_curves(curves, {runs.folder.name: runs.folders(pairs) for runs in sides.values()})
+    failed = {
+        name: [seed for seed in pairs if runs.rows[seed] is None] for name, runs in sides.items()
+    }
     if config.json:
-        print(json.dumps(as_json(config, found, pairs, seeds, (base, idea)), allow_nan=False))
+        result = {
+            "verdict": found.verdict,
+            "difference": found.mean,
+            "low": found.low if math.isfinite(found.low) else None,
+            "high": found.high if math.isfinite(found.high) else None,
+            "pairs": len(pairs),
+            "margin": config.margin,
+            "bpb": {
+                name: mean(loss(runs.rows[seed]) for seed in pairs) for name, runs in sides.items()
+            },
+            "diverged": failed,
+            "runs": {name: str(runs.folder) for name, runs in sides.items()},
+            "curves": str(curves),
+        }
+        print(json.dumps(result, allow_nan=False))
         return
-    say(printable(f"Mean curves of the seeds: tensorboard --logdir {curves}"))
-    say(in_words(found, len(pairs)) + failures(pairs, seeds))
+    say(f"Mean curves of the seeds: tensorboard --logdir {curves}")
+    diverged = [
+        f"; the {name} diverged with seed {', '.join(map(str, which))}, counted as {DIVERGED:g} "
+        "bits per byte"
+        for name, which in failed.items()
+        if which
+    ]
+    say(in_words(found, len(pairs)) + "".join(diverged))
+
+
+def check_place() -> None:
+    """Raise UserError where no runs of a verdict can be."""
+    if "LOCAL_RANK" in os.environ:
+        raise UserError("verdict.py: starts its runs itself; run it without torchrun")
+    if Run(VERDICT).config_file.exists():
+        raise UserError(f"{VERDICT}: is a run, where those of verdicts belong; rename it")
+
+
+def loss(row: Row | None) -> float:
+    return float(row["val_bpb"]) if row else DIVERGED
 
 
 def differences(pairs: Sequence[Pair]) -> list[float]:
@@ -117,37 +153,20 @@ def differences(pairs: Sequence[Pair]) -> list[float]:
     return [(idea - base) / scale for base, idea in losses]
 
 
-def loss(row: Row | None) -> float:
-    return DIVERGED if row is None else float(row["val_bpb"])
-
-
-def loss_text(row: Row | None) -> str:
-    return "diverged" if row is None else f"{row['val_bpb']:.4f}"
-
-
-def check_pairs(pairs: Sequence[Pair], seed: int, base: Runs, idea: Runs) -> None:
+def check_comparable(pairs: Mapping[int, Pair], sides: Mapping[str, Runs]) -> None:
     """Raise UserError unless the losses can be compared."""
-    if pairs[-1] == (None, None):
+    for seed, pair in pairs.items():
+        if not any(pair):
+            raise UserError(
+                f"base: training diverged with seed {seed} on both sides; lower optimizer.lr of "
+                "both"
+            )
+    if len({*scored_texts([row for pair in pairs.values() for row in pair if row])}) > 1:
+        folders = " and ".join(str(runs.folder) for runs in sides.values())
         raise UserError(
-            f"base: training diverged with seed {seed} on both sides; lower optimizer.lr of both"
+            f"data: not all runs in {folders} were scored on the same text; if it has changed, "
+            "move these folders away"
         )
-    if len({*scored_texts([row for pair in pairs for row in pair if row])}) > 1:
-        raise UserError(
-            f"data: not all runs in {base.folder} and {idea.folder} were scored on the same text; "
-            "if it has changed, move these folders away"
-        )
-
-
-def progress(found: Judgement, n_pairs: int) -> str:
-    """What is known after some pairs, and what is open."""
-    if n_pairs < MIN_PAIRS:
-        return f"{found.mean:+.2%}, open before pair {MIN_PAIRS}"
-    known = f"{found.mean:+.2%} {interval(found)}"
-    return known if found.verdict else f"{known}, open: {' or '.join(found.possible)}"
-
-
-def interval(found: Judgement) -> str:
-    return f"({found.low:+.2%} to {found.high:+.2%})"
 
 
 def time_left(sides: Sequence[Runs], seeds: Sequence[int]) -> str:
@@ -159,56 +178,13 @@ def time_left(sides: Sequence[Runs], seeds: Sequence[int]) -> str:
 
 def in_words(found: Judgement, n_pairs: int) -> str:
     """The verdict."""
-    pairs, size = pluralize(n_pairs, "pair"), sorted(map(abs, (found.low, found.high)))
-    match found.verdict:
-        case None:
-            return f"not known after {pairs}: {found.mean:+.2%} {interval(found)}"
-        case "no difference":
-            margin = f"no difference of more than {100 * found.margin:g}%"
-            return f"{margin}: {found.mean:+.2%} {interval(found)}, {pairs}"
-        case verdict:
-            sizes = f"{100 * size[0]:.2f} to {size[1]:.2%}"
-            return f"{verdict} by {abs(found.mean):.2%} ({sizes}), {pairs}"
-
-
-def diverged(pairs: Sequence[Pair], seeds: Sequence[int]) -> dict[str, list[int]]:
-    """The seeds whose runs diverged, by side."""
-    return {
-        name: [seed for seed, pair in zip(seeds, pairs, strict=True) if pair[side] is None]
-        for side, name in enumerate(NAMES)
-    }
-
-
-def failures(pairs: Sequence[Pair], seeds: Sequence[int]) -> str:
-    """What the verdict adds about runs that diverged."""
-    return "".join(
-        f"; the {name} diverged with seed {', '.join(map(str, which))}, counted as {DIVERGED:g} "
-        "bits per byte"
-        for name, which in diverged(pairs, seeds).items()
-        if which
-    )
-
-
-def as_json(
-    config: VerdictConfig,
-    found: Judgement,
-    pairs: Sequence[Pair],
-    seeds: Sequence[int],
-    sides: Sequence[Runs],
-) -> dict[str, Any]:
-    """What `json=true` prints."""
-    return {
-        "verdict": found.verdict,
-        "difference": found.mean,
-        "low": found.low if math.isfinite(found.low) else None,
-        "high": found.high if math.isfinite(found.high) else None,
-        "pairs": len(pairs),
-        "margin": config.margin,
-        "bpb": {name: mean(loss(pair[side]) for pair in pairs) for side, name in enumerate(NAMES)},
-        "diverged": diverged(pairs, seeds),
-        "runs": {name: str(runs.folder) for name, runs in zip(NAMES, sides, strict=True)},
-        "curves": str(VERDICT / "curves"),
-    }
+    pairs = pluralize(n_pairs, "pair")
+    if found.verdict is None:
+        return f"not known after {pairs}: {found.text}"
+    if found.verdict == "no difference":
+        return f"no difference of more than {100 * found.margin:g}%: {found.text}, {pairs}"
+    least, most = sorted(map(abs, (found.low, found.high)))
+    return f"{found.verdict} by {abs(found.mean):.2%} ({100 * least:.2f} to {most:.2%}), {pairs}"
 
 
 if __name__ == "__main__":

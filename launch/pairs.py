@@ -135,8 +135,7 @@ class EarlierRuns(Runs):
         if names := differing([{name: row.get(name) for name in common} for row in both]):
             values = ", ".join(f"{name}={found[0][name]}" for name in names)
             raise UserError(
-                f"against: {against} has runs with other settings ({values}); give these, too, or "
-                "other runs"
+                f"against: {against} has runs with other settings ({values}); give the same ones"
             )
         if any(code_of(row) == now.code for row in found):
             raise UserError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 from common.errors import UserError
 from common.files import file_name
@@ -34,10 +35,11 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> None:
         bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in curves}
         writer.add_custom_scalars({"Mean, lowest and highest of the seeds": bands})
         for tag, curve in curves.items():
+            low, high = _limits(tag)
             for step, values in thinned(curve).items():
-                numbers = (math.fsum(values) / len(values), min(values), max(values))
-                for name_of, number in zip((tag, *_limits(tag)), numbers, strict=True):
-                    writer.add_scalar(name_of, number, step)
+                writer.add_scalar(tag, mean(values), step)
+                writer.add_scalar(low, min(values), step)
+                writer.add_scalar(high, max(values), step)
         writer.close()
         for file in before:
             file.unlink(missing_ok=True)

@@ -53,6 +53,18 @@ class Judgement(NamedTuple):
         }
         return [name for name, is_possible in found.items() if is_possible]
 
+    @property
+    def text(self) -> str:
+        """The mean and the interval, in percent."""
+        if math.isinf(self.high):
+            return f"{self.mean:+.2%}"
+        return f"{self.mean:+.2%} ({self.low:+.2%} to {self.high:+.2%})"
+
+    def __str__(self) -> str:
+        if math.isinf(self.high):
+            return f"{self.text}, open before pair {MIN_PAIRS}"
+        return self.text if self.verdict else f"{self.text}, open: {' or '.join(self.possible)}"
+
 
 def judge(differences: Sequence[float], margin: float) -> Judgement:
     """What is known after at least one of these differences of losses, idea minus base."""

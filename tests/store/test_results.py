@@ -189,6 +189,13 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert found["differences"] == [
         {"group": "qk_norm=true", "other": "qk_norm=false", "bpb": -0.25, "margin": 0.0, "seeds": 2}
     ]
+    assert found["curves"] is None and not (tmp_path / "sweep/curves").exists()
+    printed = succeed("compare", "sweep", "by=model.qk_norm", "curves=true", cwd=tmp_path)
+    assert printed.endswith("\nMean curves of the seeds: tensorboard --logdir sweep/curves\n")
+    assert {path.name for path in (tmp_path / "sweep/curves").iterdir()} == {
+        "qk_norm=false",
+        "qk_norm=true",
+    }
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
