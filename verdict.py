@@ -90,7 +90,7 @@ def main(values: Values) -> None:
     interrupt_on_signals()
     for name, runs in sides.items():
         say(printable(f"{name}: {runs.folder}"))
-    say("Compared: the final validation loss, in bits per byte")
+    say("Compared: the final validation loss, in bits per byte. A run in training has a train.log")
     pairs: dict[int, Pair] = {}
     for seed in seeds:
         pairs[seed] = (base.row(seed), idea.row(seed))
@@ -181,10 +181,13 @@ def in_words(found: Judgement, n_pairs: int) -> str:
     pairs = pluralize(n_pairs, "pair")
     if found.verdict is None:
         return f"not known after {pairs}: {found.text}"
+    margin = f"{100 * found.margin:g}%"
     if found.verdict == "no difference":
-        return f"no difference of more than {100 * found.margin:g}%: {found.text}, {pairs}"
+        return f"no difference of more than {margin}: {found.text}, {pairs}"
     least, most = sorted(map(abs, (found.low, found.high)))
-    return f"{found.verdict} by {abs(found.mean):.2%} ({100 * least:.2f} to {most:.2%}), {pairs}"
+    small = f", less than the margin of {margin}" if most <= found.margin else ""
+    sizes = f"{100 * least:.2f} to {most:.2%}"
+    return f"{found.verdict} by {abs(found.mean):.2%} ({sizes}){small}, {pairs}"
 
 
 if __name__ == "__main__":

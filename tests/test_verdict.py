@@ -73,6 +73,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ((-0.021, -0.018, -0.022, -0.019, -0.020), [], "better by 0.99% ("),
         ((0.021, 0.018, 0.022, 0.019, 0.020), [], "worse by 0.99% ("),
+        (
+            (-0.002, -0.0021, -0.002, -0.0021, -0.002),
+            [],
+            "better by 0.10% (0.09 to 0.11%), less than",
+        ),
         ((0.001, -0.002, 0.001, -0.001, 0.001), [], "no difference of more than 0.5%: "),
         ((0.001, -0.002, 0.001, -0.001, 0.001), ["margin=0.0001"], "not known after 5 pairs: "),
         ((0.0, 0.0, 0.0, 0.0, 0.0), [], "no difference of more than 0.5%: "),
