@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,7 +19,8 @@ APART = ("tests", "docs", "benchmarks", "findings", "notebooks", "runs", "site",
 
 def code_sha256() -> str:
     """A checksum of the version of torch and of the names and contents of the Python files of this
-    clone, without those of tests and documentation: equal for equal code, with git or without."""
+    clone, without those of tests and documentation: equal for equal code, with git or without. It
+    does not follow links to folders."""
     digest = hashlib.sha256(torch.__version__.encode())
     for folder, below, names in os.walk(ROOT):
         here = Path(folder)
@@ -26,9 +29,11 @@ def code_sha256() -> str:
             for name in below
             if name not in APART and name[0] != "." and not (here / name / "pyvenv.cfg").exists()
         )
-        for file in sorted(here / name for name in names if name.endswith(".py")):
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
-            digest.update(f"{file.relative_to(ROOT).as_posix()} {content}\n".encode())
+        # Not those that hidden files of editors are, such as links to nowhere.
+        for name in sorted(name for name in names if re.fullmatch(r"[^.].*\.py", name)):
+            digest.update(os.fsencode((here / name).relative_to(ROOT).as_posix()) + b"\0")
+            with suppress(OSError):  # it cannot be imported, either
+                digest.update(hashlib.sha256((here / name).read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -199,6 +199,7 @@ def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).write_text(text)
         sums.append(code_sha256())
 
+    (tmp_path / "gone.py").symlink_to("nowhere")
     for name in ("ideas/loss.py", "ideas/mine/loss.py", "data/x.py"):
         write(name)
     write("train.py", "a = 2\n")
@@ -207,6 +208,7 @@ def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len({*sums}) == len(sums) == 6
     for name in ("tests/test_x.py", "docs/x.py", ".venv/x.py", "runs/x.py", "data/x.txt"):
         write(name)
+    (tmp_path / "data/.#x.py").symlink_to("nowhere")
     write("env/pyvenv.cfg")
     write("env/lib/x.py")
     assert {*sums[6:]} == {sums[5]}
