@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from common.errors import UserError, print
 from common.files import file_name, read_json
 from launch.idea import Side
-from store.code import ROOT, code_sha256
+from store.code import EXPECTED, ROOT, code_sha256
 from store.comparison import differing, settings_sha256
 from store.results import Row, read_finished, read_row
 from store.run import VERDICT, Run
@@ -65,11 +66,6 @@ class Runs:
 
     def _train(self, seed: int) -> bool:
         """Start or continue a run; False if it diverged."""
-        if code_sha256() != self.code:
-            raise UserError(
-                "verdict.py: the code has changed since this verdict began; run the command again, "
-                "for a verdict on the code as it is now"
-            )
         overrides = self.side.overrides
         sources = HydraConfig.get().runtime.config_sources
         process = subprocess.Popen(
@@ -84,6 +80,7 @@ class Runs:
                 *(quiet for quiet in QUIET if quiet.partition("=")[0] not in overrides),
                 *(f"seed={seed}", f"run_dir={self.folder}/seed={seed}", "resume=auto"),
             ],
+            env={**os.environ, EXPECTED: self.code},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import torch
 
+from common.errors import UserError
+
+EXPECTED = "GLASSGPT_CODE"  # a checksum, which verdict.py gives to train.py
 ROOT = Path(__file__).resolve().parent.parent
 # Folders whose files train nothing, beside hidden ones and virtual environments.
 APART = ("tests", "docs", "benchmarks", "findings", "notebooks", "runs", "site", "build")
@@ -38,6 +41,17 @@ def code_sha256() -> str:
 
 
 IMPORTED = code_sha256()  # at the import of this file; the files can change while a process runs
+
+
+def check_code() -> None:
+    """Raise UserError if verdict.py, which has started this process, began with other code than is
+    imported by now."""
+    expected = os.environ.get(EXPECTED)
+    if expected is not None and {IMPORTED, code_sha256()} != {expected}:
+        raise UserError(
+            "verdict.py: the code has changed since this verdict began; run the command again, for "
+            "a verdict on the code as it is now"
+        )
 
 
 def code_version() -> str:

@@ -216,6 +216,13 @@ def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert sums[-1] not in sums[:-1]
 
 
+def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path) -> None:
+    done = command("train", *TINY, cwd=tmp_path, GLASSGPT_CODE="that of before")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: verdict.py: the code has changed since")
+    assert files(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
