@@ -70,7 +70,7 @@ def test_equal_settings_seldom_end_in_a_difference(kind: str) -> None:
     assert n_false <= stats.binom.isf(0.001, N_TRIALS, ERROR)
 
 
-@pytest.mark.parametrize(("effect", "power", "n_pairs"), [(1.0, 0.92, 12), (2.0, 0.999, 6)])
+@pytest.mark.parametrize(("effect", "power", "n_pairs"), [(1.0, 0.92, 11), (2.0, 0.999, 6)])
 def test_true_differences_are_found(effect: float, power: float, n_pairs: int) -> None:
     """Of one and two standard deviations of the difference of a pair; half of them early."""
     differences = np.random.default_rng(4).normal(effect, 1, (N_TRIALS, MAX_PAIRS))
