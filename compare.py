@@ -1,7 +1,8 @@
 """Compare finished runs, seed by seed: `python compare.py runs/sweep_* by=model.qk_norm`.
 
 Prints a table with a line for each group of runs that differ in nothing but the seed, and a line
-for each difference between groups. With json=true, prints one line of JSON and nothing else:
+for each difference between groups. With curves=true, writes the mean curves of each group for
+TensorBoard. With json=true, prints one line of JSON and nothing else:
 
     loss         the validation loss in bits per byte, the time to which the table has; null if the
                  evaluations during training did not score the same text
@@ -9,6 +10,7 @@ for each difference between groups. With json=true, prints one line of JSON and 
                  text, a number: losses of groups that have the same are over the same text
     differences  each with group, other, bpb (group minus other), margin (half of the 95% interval;
                  null for one seed), seeds. Losses over different texts are not compared
+    curves       their folder; null without curves=true
 
 Notes and errors go to standard error. Exit status 0; 2 for a mistake in the settings, and if no run
 can be compared.
@@ -20,12 +22,14 @@ import common.startup  # noqa: F401  # isort: skip
 
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from common.errors import UserError, printable
+from common.errors import UserError, as_argument, printable
 from common.settings import Values, build
 from launch.cli import run_script
 from store.comparison import (
@@ -49,6 +53,7 @@ class CompareConfig:
     runs: list[str]
     by: str | None
     loss: float | None
+    curves: bool
     json: bool
 
     def __post_init__(self) -> None:
@@ -79,11 +84,27 @@ def main(values: Values) -> None:
             f"by: no two runs that were scored on the same text differ in {config.by} alone; leave "
             "it out, or train runs that do"
         )
+    curves = curves_beside(groups) if config.curves else None
     if config.json:
-        print(json.dumps(as_json(groups, differences, loss), allow_nan=False))
+        found = as_json(groups, differences, loss) | {"curves": curves}
+        print(json.dumps(found, allow_nan=False))
         return
     for line in summary_lines(groups, differences, loss):
         print(printable(line))
+    if curves is not None:
+        print()
+        print(printable(f"Mean curves of the seeds: tensorboard --logdir {as_argument(curves)}"))
+
+
+def curves_beside(groups: Sequence[Group]) -> str:
+    """Write the mean curves of each group beside the runs; returns their folder."""
+    from observe.curves import write_curves  # and with it TensorBoard, which takes a second
+
+    runs = {group.label: [Path(row["run"]) for row in group.rows] for group in groups}
+    parents = [str(run.absolute().parent) for found in runs.values() for run in found]
+    folder = Path(os.path.relpath(os.path.commonpath(parents))) / "curves"
+    write_curves(folder, runs)
+    return str(folder)
 
 
 def as_json(

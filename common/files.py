@@ -280,6 +280,11 @@ def _temporary(path: Path) -> Iterator[Path]:
             raise
 
 
+def file_name(text: str) -> str:
+    """A name for a file or folder that shows a text, as far as names can."""
+    return re.sub(r"[^\w.,=+-]+", "_", text, flags=re.ASCII).lstrip(".")[:80] or "_"
+
+
 def real_path(path: Path) -> Path:
     """The path without symbolic links. `Path.resolve` raises for a loop of them."""
     return Path(os.path.realpath(path))

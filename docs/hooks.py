@@ -25,7 +25,7 @@ GROUPS = {
     "model": "The size and design of the model.",
     "optimizer": "How the weights are updated.",
 }
-SCRIPTS = ("sample", "evaluate", "look", "compare", "convert", "shapes")
+SCRIPTS = ("sample", "evaluate", "look", "compare", "verdict", "convert", "shapes")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,9 +34,11 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     given, overrides = split(arguments)
+    types = all_settings(kind)
     if script == "compare":
         overrides = name_runs(overrides)
-    types = all_settings(kind)
+    elif script == "verdict":
+        overrides = name_idea(overrides, types)
     for before, override in zip(["", *overrides], overrides, strict=False):
         _check_form(override, before, types, kind)
     flags = [
@@ -57,6 +59,15 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
     paths = [argument for argument in arguments if is_path(argument)]
     others = [argument for argument in arguments if not is_path(argument)]
     return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
+
+
+def name_idea(arguments: Sequence[str], own: Collection[str]) -> list[str]:
+    """The settings of verdict.py, with those of train.py as `idea`."""
+    mine = [one for one in arguments if re.match(r"hydra[./]", one) or setting_name(one) in own]
+    others = [argument for argument in arguments if argument not in mine]
+    if others and any(setting_name(argument) == "idea" for argument in mine):
+        raise UserError("idea: give its settings as they are, without idea=")
+    return [f"idea=[{','.join(map(in_quotes, others))}]", *mine] if others else mine
 
 
 def choices(group: str) -> list[str]:

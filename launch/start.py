@@ -28,7 +28,7 @@ from observe.build import build_observers
 from observe.context import RunContext
 from observe.wandb import check_installed
 from store.checkpoint import TrainState, load_state
-from store.code import code_version
+from store.code import check_code, code_version
 from store.run import RUNS, Run, claim
 from store.settings import read_settings
 from store.weights import load_model
@@ -116,6 +116,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))
             run.store_settings(settings.values)
+            run.store_code(code_version())
             if is_own:
                 run.checkpoints.complete(state, *kept(config.trainer))
         if weights and not is_own:
@@ -125,6 +126,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
 
 def _check_machine(config: TrainConfig, ranks: Ranks) -> None:
     """Before anything is read or written."""
+    check_code()
     config.trainer.check_ranks(ranks.world_size)
     if config.observe.wandb:
         check_installed()

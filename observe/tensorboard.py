@@ -44,6 +44,16 @@ TRAINED = (
 # Shown of every run, after what the command line sets. More columns would hide the result.
 ALWAYS = ("data.name", "seed")
 
+# The tags of measurements by their names in metrics.jsonl, where others have their tags for names.
+TAGS = {
+    "train_bpb": "loss/bits_per_byte_train",
+    "lr": "loss/learning_rate",
+    "grad_norm": "training/grad_norm",
+    "tokens_per_second": "training/tokens_per_second",
+    "val_bpb": "loss/bits_per_byte_val",
+    "floor_bpb": "loss/bits_per_byte_val_floor",
+}
+
 WIDTH = 100  # characters of a line of text
 MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
 EVENTS = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.")
@@ -162,19 +172,13 @@ def _value(setting: object) -> int | float | str:
 
 def step_scalars(metrics: StepMetrics) -> dict[str, float]:
     """What was measured of a step, by tag."""
-    return {
-        "loss/bits_per_byte_train": metrics.train_bpb,
-        "loss/learning_rate": metrics.lr,
-        "training/grad_norm": metrics.grad_norm,
-        "training/tokens_per_second": metrics.tokens_per_second,
-    }
+    return {TAGS[name]: value for name, value in asdict(metrics).items() if name in TAGS}
 
 
 def eval_scalars(outputs: Outputs, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
     """What was measured in an evaluation, by tag."""
-    scalars = {"loss/bits_per_byte_val": metrics.val_bpb}
-    if metrics.floor_bpb is not None:
-        scalars["loss/bits_per_byte_val_floor"] = metrics.floor_bpb
+    known = {name: value for name, value in asdict(metrics).items() if value is not None}
+    scalars = {TAGS[name]: value for name, value in known.items() if name in TAGS}
     return {**scalars, **outputs.losses(trainer.state.step)}
 
 

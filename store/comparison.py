@@ -3,6 +3,7 @@ paired by seed, with its interval. Losses over different tokens are not compared
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -18,6 +19,7 @@ ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
 # Bytes by which the text that is scored may be longer with another tokenizer: the first token of a
 # text is not scored.
 MAX_FIRST = 256
+ONCE = "differences, with 95% intervals for looking once; verdict.py adds pairs until it knows:"
 # Student's t at 0.975 with 1 to 30 degrees of freedom; with more, 1.96 + 2.47 / n is within 0.001.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -114,13 +116,20 @@ class Difference(NamedTuple):
 
 def differing(rows: Sequence[Row]) -> list[str]:
     """The names of the settings that are not the same in all runs, without the seed."""
-    names = dict.fromkeys(name for row in rows for name in row if _is_setting(name))
+    names = dict.fromkeys(name for row in rows for name in row if is_setting(name))
     missing = object()
     return [name for name in names if len({repr(row.get(name, missing)) for row in rows}) > 1]
 
 
-def _is_setting(name: str) -> bool:
+def is_setting(name: str) -> bool:
+    """Whether a name in a row is that of a setting that can change the result, but the seed."""
     return name in ALSO or ("." in name and not name.startswith(UNIMPORTANT))
+
+
+def settings_sha256(row: Row) -> str:
+    """A checksum of the settings in a row, or of settings by name, that divide groups."""
+    found = sorted(f"{name}={value!r}" for name, value in row.items() if is_setting(name))
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def _shown(name: str, value: Any, beside: Iterable[str]) -> str:
@@ -152,7 +161,7 @@ def _scored(row: Row, in_training: bool) -> Scored:
 
     def settings(*beginnings: str) -> tuple[str, ...]:
         names = sorted(name for name in row if name.startswith(beginnings))
-        return tuple(f"{name}={row[name]!r}" for name in names if _is_setting(name))
+        return tuple(f"{name}={row[name]!r}" for name in names if is_setting(name))
 
     return Scored(
         settings("data."),
@@ -321,7 +330,9 @@ def summary_lines(
     texts = [(group.label, roles(group.rows)) for group in groups]
     if of_heads := [f"{label}: heads: {text}" for label, text in texts if text]:
         aligned += ["", *of_heads]
-    return aligned + ([""] if differences else []) + [str(difference) for difference in differences]
+    if differences:
+        aligned += ["", ONCE, *map(str, differences)]
+    return aligned
 
 
 def _cells(group: Group) -> list[str]:

@@ -107,10 +107,7 @@ def read_row(folder: Path) -> Row | None:
         return None
     try:
         summary = read_json(run.summary_file)
-        lines = read_text(run.path / "metrics.jsonl", MAX_METRICS).splitlines(keepends=True)
-        # A kill can leave half a line.
-        measured = [json.loads(line) for line in lines if line.endswith("\n")]
-        curve = [line for line in measured if "val_bpb" in line]
+        curve = [line for line in read_measured(run.path) if "val_bpb" in line]
         needed = ((settings, ("seed",)), (summary, COMPARED), *((point, POINT) for point in curve))
         for values, names in needed:
             if missing := {*names} - values.keys():
@@ -126,6 +123,12 @@ def read_row(folder: Path) -> Row | None:
     with suppress(OSError, ValueError, LookupError, TypeError):
         summary = {**summary, "tokens_sha256": str(read_json(run.data_file)["tokens_sha256"])}
     return {"run": str(run.path), **settings, **summary, "curve": curve}
+
+
+def read_measured(folder: Path) -> list[Row]:
+    """The lines of metrics.jsonl of a run. Raises OSError or ValueError if they cannot be read."""
+    lines = read_text(folder / "metrics.jsonl", MAX_METRICS).splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill can leave a half
 
 
 def open_log(folder: Path) -> Index:

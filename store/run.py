@@ -11,7 +11,7 @@
     live/            weights at logged steps, for its live page
     summary.json     the result
     data.json        when the run was started; a checksum of the tokens, to detect a changed text
-    code.json        the commit of the clone that trained it, if that was a clone
+    code.json        a checksum of the code that trained it, and the commit, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see store/checkpoint.py
     events.*         TensorBoard
@@ -63,7 +63,13 @@ Config = TypeVar("Config")
 RUNS, LATEST = Path("runs"), "latest"
 MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
 CLAIMS = f".glassgpt-{'[0-9a-f]' * 16}.lock"
-PATTERNS = ("[!.]*/config.yaml", "[!.]*/[!.]*/config.yaml")  # of runs, and of those of sweeps
+VERDICT = RUNS / "verdict"
+# Of runs, of those of sweeps, and of those of verdicts.
+PATTERNS = (
+    "[!.]*/config.yaml",
+    "[!.]*/[!.]*/config.yaml",
+    f"{VERDICT.name}/[!.]*/[!.]*/config.yaml",
+)
 
 
 @dataclass(frozen=True)
@@ -311,6 +317,14 @@ class Run:
             log = logging.getLogger("training")
             log.info("changed from now on: %s", ", ".join(changed))
 
+    def store_code(self, code: str) -> None:
+        """Keep the code that continues the run in code.json, without a checksum if it is not the
+        one that has trained it so far: the run is then one of neither."""
+        now = json.loads(code)
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if read_json(self.code_file)["sha256"] != now["sha256"]:
+                replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
+
     def has_summary(self, steps: int) -> bool:
         """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""
         try:
@@ -378,8 +392,8 @@ def is_latest(path: str | Path) -> bool:
 def find_run(path: str | Path, evaluated: bool = True) -> Path:
     """The folder of a run: `path` itself, unless it is `latest`. That is the run directly under
     `runs/` that was started last and has been evaluated, or else has a checkpoint. A run in a
-    folder of runs there, such as that of a sweep, is chosen only if there is no other. Prints a
-    note if a newer run was passed over. Returns `path` if `runs/` has no run.
+    folder of runs there, as those of sweeps and verdicts are, is chosen only if there is no other.
+    Prints a note if a newer run was passed over. Returns `path` if `runs/` has no run.
 
     evaluated: False for a run to resume, which may have been stopped before its evaluation."""
     path = Path(path)
@@ -416,7 +430,7 @@ def _runs_in(folder: Path) -> list[Run]:
 def _now(target: Path) -> float:
     """The time at which a run is created at `target`; later than those of all runs beside it, also
     where the clock has gone back."""
-    folders = [folder for folder in target.absolute().parents[:2] if folder.name == RUNS.name]
+    folders = [folder for folder in target.absolute().parents[:3] if folder.name == RUNS.name]
     return max([time.time(), *(run.started + 1 for each in folders for run in _runs_in(each))])
 
 

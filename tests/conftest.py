@@ -89,7 +89,7 @@ def small_config(
     return preset("model", "nano", **sizes, context_length=context_length, **choices)
 
 
-SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes")
+SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "verdict")
 
 
 def settings_of(script: str) -> type:

@@ -18,7 +18,7 @@ import yaml
 from tests.conftest import ROOT
 
 DISTRIBUTIONS = packages_distributions()
-SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes")
+SCRIPTS = ("train", "sample", "evaluate", "look", "compare", "convert", "shapes", "verdict")
 MAY_IMPORT = {
     "model": {"model", "common"},
     "data": {"data", "common"},

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from store.code import code_sha256, code_version
+from store.run import Run
 from tests.conftest import ROOT, command
 
 Store = Callable[[str], None]
@@ -34,11 +36,22 @@ def with_setting(run: Path) -> Store:
 def test_the_commit_of_the_clone_is_stored(tiny_run: Path) -> None:
     git = shutil.which("git")
     if not git or not (ROOT / ".git").exists():
-        assert not (tiny_run / "code.json").exists()
+        assert [*json.loads((tiny_run / "code.json").read_text())] == ["sha256"]
         return
     head = subprocess.check_output([git, "rev-parse", "HEAD"], cwd=ROOT, text=True)
     found = json.loads((tiny_run / "code.json").read_text())
     assert found["commit"] == head.strip() and isinstance(found["clean"], bool)
+
+
+def test_a_run_that_other_code_continues_is_of_neither(run: Path) -> None:
+    """So verdict.py takes it for none of them."""
+    stored, now = Run(run), code_version()
+    assert code_sha256() == json.loads(now)["sha256"]
+    stored.store_code(now)
+    assert stored.code_file.read_text() == now, "the same code"
+    for code in (now.replace(code_sha256(), "other"), now):
+        stored.store_code(code)
+        assert json.loads(stored.code_file.read_text())["sha256"] is None
 
 
 def test_a_model_setting_that_this_clone_does_not_have(run: Path, with_setting: Store) -> None:

@@ -187,6 +187,13 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert found["differences"] == [
         {"group": "qk_norm=true", "other": "qk_norm=false", "bpb": -0.25, "margin": 0.0, "seeds": 2}
     ]
+    assert found["curves"] is None and not (tmp_path / "sweep/curves").exists()
+    printed = succeed("compare", "sweep", "by=model.qk_norm", "curves=true", cwd=tmp_path)
+    assert printed.endswith("\nMean curves of the seeds: tensorboard --logdir sweep/curves\n")
+    assert {path.name for path in (tmp_path / "sweep/curves").iterdir()} == {
+        "qk_norm=false",
+        "qk_norm=true",
+    }
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
@@ -211,7 +218,7 @@ def test_runs_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
             (file.parent / "data.json").write_text(json.dumps(data))
     done = command("compare", ".", cwd=tmp_path)
     assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
-    differences = done.stdout.split("\n\n")[-1].splitlines()
+    _, *differences = done.stdout.split("\n\n")[-1].splitlines()
     assert [line.split(": ")[:2] for line in differences] == [
         [f"n_bytes={n}, qk_norm=true against n_bytes={n}, qk_norm=false", "+0.2500 bpb, 1 seed"]
         for n in (60000, 70000)

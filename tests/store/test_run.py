@@ -87,7 +87,7 @@ def test_a_run_without_an_evaluation_is_the_latest_to_resume(
     assert Run.open("latest", "resume").path == Path("runs/new")
 
 
-def test_a_run_of_a_sweep_is_the_latest_only_if_there_is_no_other(
+def test_a_run_of_a_sweep_or_verdict_is_the_latest_only_if_there_is_no_other(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def saved(name: str, step: int, best_step: int | None = None) -> str:
@@ -113,7 +113,11 @@ def test_a_run_of_a_sweep_is_the_latest_only_if_there_is_no_other(
     assert note in capsys.readouterr().err
     evaluated = saved("runs/evaluated", 3, 3)
     last = saved("runs/last", 2)
+    saved("runs/verdict/base/seed=1", 3, 3)
     assert (latest(), latest("resume")) == (evaluated, last)
+    for name in (evaluated, single, last, "runs/sweep"):
+        shutil.rmtree(name)
+    assert latest() == "runs/verdict/base/seed=1"
 
 
 @pytest.mark.parametrize("path", ["latest", "runs/latest"])

@@ -1,0 +1,147 @@
+"""The runs of the two sides of a verdict: trained by train.py, or found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+
+from common.errors import UserError
+from common.files import file_name, read_json
+from launch.idea import Side
+from store.code import EXPECTED, ROOT, code_sha256
+from store.comparison import differing, settings_sha256
+from store.results import Row, read_finished, read_row
+from store.run import VERDICT, Run
+
+BUSY = "another process is"  # in a message of train.py
+SECONDS = 5.0  # between looks at whether that process has finished
+QUIET = ("observe.terminal=false", "observe.tensorboard=false")  # unless they are given
+
+
+class Runs:
+    """The runs of one side, each trained when it is asked for.
+
+    label: words for the name of their folder.
+    folder: that of the settings and the code; a run is in a folder in it, named after its seed.
+    rows: by seed; None for a run that diverged.
+    seconds: which those runs took that this process has trained.
+    """
+
+    def __init__(self, side: Side, *label: str) -> None:
+        self.side, self.code, self.key = side, code_sha256(), settings_sha256(side.settings)
+        digits = f"{self.key[:6]}{self.code[:6]}"
+        task = [side.overrides[name] for name in ("experiment", "data") if name in side.overrides]
+        folders = sorted(VERDICT.glob(f"*_{digits}"))  # perhaps from a command with other words
+        new = VERDICT / f"{file_name(','.join((*label, *task)))}_{digits}"
+        self.folder = folders[0] if folders else new
+        self.rows: dict[int, Row | None] = {}
+        self.seconds: list[float] = []
+
+    def row(self, seed: int) -> Row | None:
+        """The row of the run with a seed, trained if it is not there; None if it diverged.
+
+        Raises UserError if it cannot be trained, and if the code has changed meanwhile.
+        """
+        if seed not in self.rows:
+            began, is_there = time.monotonic(), self.is_finished(seed)
+            self.rows[seed] = self._read(seed) if is_there or self._train(seed) else None
+            if not is_there:
+                self.seconds.append(time.monotonic() - began)
+        return self.rows[seed]
+
+    def folders(self, seeds: Iterable[int]) -> list[Path]:
+        """Those of the runs with these seeds that did not diverge."""
+        rows = [self.rows[seed] for seed in seeds]
+        return [Path(row["run"]) for row in rows if row]
+
+    def is_finished(self, seed: int) -> bool:
+        return seed in self.rows or (self.folder / f"seed={seed}/summary.json").is_file()
+
+    def _train(self, seed: int) -> bool:
+        """Start or continue a run; False if it diverged."""
+        overrides = self.side.overrides
+        sources = HydraConfig.get().runtime.config_sources
+        process = subprocess.Popen(
+            [
+                *(sys.executable, str(ROOT / "train.py")),
+                *(
+                    f"--config-dir={each.path}"
+                    for each in sources
+                    if each.provider == "command-line"
+                ),
+                *overrides.values(),
+                *(quiet for quiet in QUIET if quiet.partition("=")[0] not in overrides),
+                *(f"seed={seed}", f"run_dir={self.folder}/seed={seed}", "resume=auto"),
+            ],
+            env={**os.environ, EXPECTED: self.code},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+        try:
+            _, errors = process.communicate()
+        except BaseException:
+            process.terminate()  # after which it writes a checkpoint
+            process.communicate()
+            raise
+        if process.returncode == 0:
+            return True
+        last = next(reversed(errors.splitlines()), "")
+        if "training diverged at step" in last:
+            return False
+        if BUSY in last:  # such as another verdict with the same base
+            time.sleep(SECONDS)
+            return self.is_finished(seed) or self._train(seed)
+        if not last.startswith("error: "):
+            print(errors, end="", file=sys.stderr)
+            last = f"{self.folder}/seed={seed}: train.py ended with status {process.returncode}"
+        raise UserError(last.removeprefix("error: "))
+
+    def _read(self, seed: int) -> Row:
+        """The row of a finished run. Raises UserError if it has become another."""
+        path = self.folder / f"seed={seed}"
+        row = read_row(path)
+        if row is None or row["seed"] != seed or settings_sha256(row) != self.key:
+            raise UserError(f"{path}: has other settings than it began with; move it away")
+        if code_of(row) != self.code:
+            raise UserError(f"{path}: was trained by other code than it began with; move it away")
+        return row
+
+
+class EarlierRuns(Runs):
+    """The finished runs in a folder, by code other than that of `now`."""
+
+    def __init__(self, against: str, now: Runs) -> None:
+        self.folder, self.seconds = Path(against), []
+        try:
+            found = read_finished([against])
+        except UserError as error:
+            raise UserError(f"against: {str(error).removeprefix('runs: ')}") from error
+        self.rows = {row["seed"]: row for row in found}
+        common = {*found[0]} & {*now.side.settings}  # an edit can add settings
+        both = [*found, now.side.settings]
+        if names := differing([{name: row.get(name) for name in common} for row in both]):
+            values = ", ".join(f"{name}={found[0][name]}" for name in names)
+            raise UserError(
+                f"against: {against} has runs with other settings ({values}); give the same ones"
+            )
+        if any(code_of(row) == now.code for row in found):
+            raise UserError(
+                f"against: {against} was trained by the code as it is now; edit the code first"
+            )
+
+
+def code_of(row: Row) -> str | None:
+    """The checksum of the code that has trained a run; None if it is not known."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return str(read_json(Run(Path(row["run"])).code_file)["sha256"])
+    return None

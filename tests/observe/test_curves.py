@@ -1,0 +1,79 @@
+"""The curves of many seeds in TensorBoard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.util.tensor_util import make_ndarray
+
+from common.errors import UserError
+from observe.curves import MAX_POINTS, write_curves
+from store.results import find_runs, open_log
+
+TAG = "loss/bits_per_byte_train"
+
+
+def run_with(folder: Path, losses: np.ndarray) -> Path:
+    """What a run measured, at steps 1, 2, ... as metrics.jsonl has it; and role losses, once."""
+    folder.mkdir(parents=True)
+    lines = [{"step": step, "train_bpb": loss} for step, loss in enumerate(losses.tolist(), 1)]
+    lines.append({"step": len(losses), "val_bpb": 0.5, "roles/song": 0.25, "tokens": 9})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text + '{"step": ')  # a kill
+    return folder
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    return [(found.step, make_ndarray(found.tensor_proto).item()) for found in events.Tensors(tag)]
+
+
+@pytest.mark.parametrize(("n_steps", "stride"), [(40, 1), (2500, 3)])
+def test_curves_are_mean_lowest_and_highest(tmp_path: Path, n_steps: int, stride: int) -> None:
+    losses = np.random.default_rng(1).random((3, n_steps))
+    runs = [run_with(tmp_path / f"runs/{seed}", found) for seed, found in enumerate(losses)]
+    folder = tmp_path / "runs/curves"
+    for _ in range(2):  # in the place of what is there
+        write_curves(folder, {"lr=0.1, tied": runs, "lr=0.1; tied": runs[:1]})
+    place = folder / "lr=0.1,_tied"
+    steps = np.arange(n_steps, 0, -stride)[::-1]
+    assert len(steps) <= MAX_POINTS
+    values = (losses.mean(axis=0), losses.min(axis=0), losses.max(axis=0))
+    tags = (TAG, f"seeds/{TAG}/lowest", f"seeds/{TAG}/highest")
+    for tag, expected in zip(tags, values, strict=True):
+        found = scalars(place, tag)
+        assert [step for step, _ in found] == steps.tolist()
+        np.testing.assert_allclose([value for _, value in found], expected[steps - 1], rtol=1e-6)
+    assert scalars(place, "roles/song") == [(n_steps, 0.25)]
+    assert scalars(folder / "lr=0.1_tied", TAG)[-1][1] == pytest.approx(losses[0, -1])
+    assert len([*place.iterdir()]) == 1
+
+
+def test_tensorboard_draws_the_band(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path / f"{seed}", np.ones(3)) for seed in range(2)]
+    write_curves(tmp_path / "curves", {"all runs": runs})
+    events = EventAccumulator(str(tmp_path / "curves/all_runs"))
+    events.Reload()
+    (stored,) = events.Tensors("custom_scalars__config__")
+    layout = Layout.FromString(stored.tensor_proto.string_val[0])
+    series = {chart.title: chart.margin.series[0] for chart in layout.category[0].chart}
+    names = (series[TAG].value, series[TAG].lower, series[TAG].upper)
+    assert names == (TAG, f"seeds/{TAG}/lowest", f"seeds/{TAG}/highest")
+    assert {*series} == {TAG, "loss/bits_per_byte_val", "roles/song"}
+
+
+def test_curves_are_no_runs(tmp_path: Path) -> None:
+    """For those who look for runs or maps; and a run is not written into."""
+    write_curves(tmp_path / "curves", {"all runs": [run_with(tmp_path / "run", np.ones(3))]})
+    with pytest.raises(UserError, match="contains no run"):
+        find_runs(tmp_path / "curves")
+    assert open_log(tmp_path / "curves").steps() == {}
+    (tmp_path / "run/config.yaml").touch()
+    with pytest.raises(UserError, match="run is a run; rename it"):
+        write_curves(tmp_path / "run", {})

@@ -1,0 +1,253 @@
+"""verdict.py: runs that are there are found, others are trained, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import initialize_config_dir
+from scipy import stats
+
+import store.code
+from launch.cli import VERSION
+from launch.idea import divide, open_side
+from launch.pairs import Runs
+from launch.quoting import CONFIGS
+from store.code import code_sha256
+from store.judging import critical_values
+from tests.conftest import (
+    ROOT,
+    TINY,
+    begin,
+    command,
+    configure,
+    files,
+    last_checkpoint,
+    metrics,
+    succeed,
+    wait_for,
+)
+
+BASE = f"base={' '.join(TINY)}"
+IDEA = "optimizer.beta2=0.99"
+LOSSES = (2.0, 2.1, 1.9, 2.05, 1.95)  # of the base, with seeds 1 to 5
+
+
+def sides(*idea: str) -> tuple[Runs, Runs]:
+    """The runs of base and idea, as verdict.py has them in this folder."""
+    with initialize_config_dir(str(CONFIGS), **VERSION):
+        base, other = map(open_side, divide(idea, " ".join(TINY)))
+    return Runs(base, "base"), Runs(other, *other.beyond(base))
+
+
+def put(tiny_run: Path, runs: Runs, seed: int, bpb: float) -> Path:
+    """A finished run, with another seed, settings and result."""
+    copy = runs.folder / f"seed={seed}"
+    shutil.copytree(tiny_run, copy)
+
+    def change(config: dict) -> None:
+        for name, value in (runs.side.settings | {"seed": seed}).items():
+            place, (*groups, last) = config, name.split(".")
+            for group in groups:
+                place = place[group]
+            place[last] = value
+
+    configure(copy, change)
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps({**summary, "val_bpb": bpb}))
+    return copy
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "words"),
+    [
+        ((-0.021, -0.018, -0.022, -0.019, -0.020), [], "better by 0.99% ("),
+        ((0.021, 0.018, 0.022, 0.019, 0.020), [], "worse by 0.99% ("),
+        (
+            (-0.002, -0.0021, -0.002, -0.0021, -0.002),
+            [],
+            "better by 0.10% (0.09 to 0.11%), less than",
+        ),
+        ((0.001, -0.002, 0.001, -0.001, 0.001), [], "no difference of more than 0.5%: "),
+        ((0.001, -0.002, 0.001, -0.001, 0.001), ["margin=0.0001"], "not known after 5 pairs: "),
+        ((0.0, 0.0, 0.0, 0.0, 0.0), [], "no difference of more than 0.5%: "),
+    ],
+)
+def test_what_is_said_of_finished_runs(
+    here: Path, tiny_run: Path, changes: tuple[float, ...], settings: list[str], words: str
+) -> None:
+    base, idea = sides(IDEA)
+    for seed, (loss, change) in enumerate(zip(LOSSES, changes, strict=True), 1):
+        put(tiny_run, base, seed, loss)
+        put(tiny_run, idea, seed, loss + change)
+    before = files(here)
+    arguments = (BASE, IDEA, "max_pairs=5", *settings)
+    *_, pair, _, verdict = succeed("verdict", *arguments, cwd=here).splitlines()
+    assert verdict.startswith(words)
+    printed = command("verdict", *arguments, "json=true", cwd=here)
+    found = json.loads(printed.stdout)
+    n = found["pairs"]
+    assert pair in printed.stderr and pair.startswith(
+        f"pair {n}, seed {n}: {LOSSES[n - 1]:.4f} and"
+    )
+    assert verdict.startswith(found["verdict"] or "not known")
+    shares = np.array(changes[:n]) / np.mean(LOSSES[:n])
+    half = critical_values(n)[-1] * stats.sem(shares)
+    expected = (shares.mean(), shares.mean() - half, shares.mean() + half)
+    assert [found[name] for name in ("difference", "low", "high")] == pytest.approx(expected)
+    assert found["runs"] == {"base": str(base.folder), "idea": str(idea.folder)}
+    assert found["diverged"] == {"base": [], "idea": []}
+    after = {name: data for name, data in files(here).items() if "curves" not in name}
+    assert after == before, "nothing is trained again"
+
+
+def test_a_verdict_is_stopped_and_continued(here: Path, tiny_run: Path) -> None:
+    """The run that was stopped ends as if it had not been, and is that of train.py."""
+    base, idea = sides(IDEA)
+    for seed, loss in enumerate(LOSSES[:4], 1):
+        put(tiny_run, base, seed, loss)
+        if seed < 4:
+            put(tiny_run, idea, seed, loss)
+    arguments = (BASE, IDEA, "max_pairs=4")
+    process = begin(str(ROOT / "verdict.py"), *arguments, cwd=here)
+    run = idea.folder / "seed=4"
+    assert wait_for((run / "config.yaml").is_file, process)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (130, "\nstopped\n"), output
+    assert not (run / "summary.json").exists()
+    output = succeed("verdict", *arguments, cwd=here)
+    assert "pair 4, seed 4: 2.0500 and " in output
+    succeed("train", *TINY, IDEA, "seed=4", "run_dir=alone", cwd=here)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        mine, theirs = (last_checkpoint(each) / name for each in (run, here / "alone"))
+        assert mine.read_bytes() == theirs.read_bytes()
+    assert metrics(run) == metrics(here / "alone")
+    shutil.rmtree(here / "alone")
+    latest = command("evaluate", "run=latest", cwd=here)
+    assert latest.returncode == 0, "a run of a verdict is the latest if there is no other"
+
+
+def test_a_run_that_diverges_counts_as_worse(here: Path, tiny_run: Path) -> None:
+    extreme = ("optimizer.lr=1e36", "optimizer.warmup_steps=0", "trainer.max_bad_steps=1")
+    base, idea = sides(*extreme)
+    for seed, loss in enumerate(LOSSES[:4], 1):
+        put(tiny_run, base, seed, loss)
+        if seed != 2:
+            put(tiny_run, idea, seed, loss - 0.02)
+    output = succeed("verdict", BASE, *extreme, "max_pairs=4", cwd=here)
+    assert "pair 2, seed 2: 2.1000 and diverged; " in output
+    *_, verdict = output.splitlines()
+    assert verdict.startswith("not known after 4 pairs: +")
+    assert verdict.endswith("; the idea diverged with seed 2, counted as 8 bits per byte")
+    shutil.rmtree(base.folder / "seed=2")
+    put(tiny_run, base, 5, LOSSES[4])
+    done = command("verdict", f"{BASE} {' '.join(extreme)}", "seeds_from=2", IDEA, cwd=here)
+    assert done.returncode == 2 and "diverged with seed 2 on both sides" in done.stderr
+
+
+def test_runs_of_other_code_are_not_those_of_a_verdict(
+    here: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can be what the code is judged against."""
+    base, idea = sides(IDEA)
+    for seed, loss in enumerate(LOSSES, 1):
+        put(tiny_run, base, seed, loss)
+        put(tiny_run, idea, seed, loss)
+    same = command("verdict", *TINY, f"against={base.folder}", cwd=here)
+    assert same.returncode == 2 and "trained by the code as it is now" in same.stderr
+    earlier = here / "earlier"
+    base.folder.rename(earlier)
+    for seed in range(1, 6):
+        code = earlier / f"seed={seed}/code.json"
+        code.write_text(json.dumps({**json.loads(code.read_text()), "sha256": "another"}))
+        put(tiny_run, base, seed, LOSSES[seed - 1] + 0.02 + seed / 1e4)
+    output = succeed("verdict", *TINY, f"against={earlier}", cwd=here)
+    assert "worse by 1." in output
+    other = command("verdict", *TINY, IDEA, f"against={earlier}", cwd=here)
+    assert other.returncode == 2 and "other settings (optimizer.beta2=0.995)" in other.stderr
+    shutil.rmtree(base.folder)
+    earlier.rename(base.folder)
+    done = command("verdict", BASE, IDEA, cwd=here)
+    assert done.returncode == 2 and "seed=1: was trained by other code" in done.stderr
+    # With other code, their folder is another.
+    clone = here / "clone"
+    clone.mkdir()
+    (clone / "train.py").write_text("steps = 1\n")
+    monkeypatch.setattr(store.code, "ROOT", clone)
+    assert not {runs.folder for runs in sides(IDEA)} & {base.folder, idea.folder}
+
+
+def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another one after any change of what can be imported, and no other."""
+    monkeypatch.setattr(store.code, "ROOT", tmp_path)
+    (tmp_path / "train.py").write_text("a = 1\n")
+    sums = [code_sha256()]
+
+    def write(name: str, text: str = "a = 1\n") -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        sums.append(code_sha256())
+
+    (tmp_path / "gone.py").symlink_to("nowhere")
+    for name in ("ideas/loss.py", "ideas/mine/loss.py", "data/x.py"):
+        write(name)
+    write("train.py", "a = 2\n")
+    (tmp_path / "ideas/loss.py").rename(tmp_path / "ideas/lost.py")
+    sums.append(code_sha256())
+    assert len({*sums}) == len(sums) == 6
+    for name in ("tests/test_x.py", "docs/x.py", ".venv/x.py", "runs/x.py", "data/x.txt"):
+        write(name)
+    (tmp_path / "data/.#x.py").symlink_to("nowhere")
+    write("env/pyvenv.cfg")
+    write("env/lib/x.py")
+    assert {*sums[6:]} == {sums[5]}
+    write("train.py", "a = 1\n")
+    assert sums[-1] not in sums[:-1]
+
+
+def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path) -> None:
+    done = command("train", *TINY, cwd=tmp_path, GLASSGPT_CODE="that of before")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: verdict.py: the code has changed since")
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "idea: its settings are those of the base"),
+        (["optimizer.lr=0.01", "base=optimizer.lr=0.01"], "idea: its settings are those"),
+        (["seed=3"], "seed: verdict.py gives each run its own; leave it out, or give seeds_from"),
+        ([IDEA, "base=run_dir=x"], "run_dir: verdict.py gives each run its own"),
+        ([IDEA, "resume=auto"], "resume: verdict.py gives"),
+        ([IDEA, "base='"], "base: No closing quotation"),
+        ([IDEA, "base=data.n_bytes=70000", "data.n_bytes=60000"], "data.n_bytes: the two sides"),
+        ([IDEA, "margin=2"], "margin: 2.0 is out of range"),
+        ([IDEA, "max_pairs=3"], "max_pairs: 3 is out of range; give at least 4"),
+        (["idea=[a]", IDEA], "idea: give its settings as they are"),
+        (["optimizer.beta3=0.9"], "optimizer.beta3: no such setting; did you mean"),
+        (["optimizer.lr=1,2"], "Ambiguous value for argument 'optimizer.lr=1,2'"),
+        (["model.d_model=7"], "model.n_heads: 4 does not divide"),
+        (["data=text", "data.path=nowhere", IDEA], "data.path"),
+        (["init_from=latest"], "init_from: latest can change"),
+        (["against=nowhere"], "against: nowhere"),
+        (["runs/x"], "runs/x: must have the form setting=value"),
+        (["-m", IDEA], "-m: only train.py can sweep"),
+    ],
+)
+def test_mistakes_change_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = command("verdict", *arguments, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"error: {words}")
+    assert files(tmp_path) == {}
