@@ -33,11 +33,14 @@ WORKER = (
     *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
     *("insight", "subsets", "worker"),
 )
-TAB_ALONE = ("app.js", "compare.js", "wiring.js", "neurons.js", "induction.js", "guesses.js")
-SHARED = tuple(name for name in export.MODULES if name not in TAB_ALONE)
+TAB_ALONE = (
+    *("source", "order", "scores", "headcurves", "wiring", "learned"),
+    *("neurons", "induction", "guesses", "notes", "compare", "app"),
+)
+SHARED = tuple(name for name in export.MODULES if name.removesuffix(".js") not in TAB_ALONE)
 PAGE = (
     *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "perfect", "bars"),
-    *("next", "surprise", "steps", "switches", "writing", "ranking", "lens", "writers"),
+    *("next", "surprise", "steps", "switches", "writing", "lens", "writers"),
     *("circuit", "activity", "reasons", "smallest", "understanding", "foot", "tour", "layout"),
     *("author", "app"),
 )

@@ -147,13 +147,11 @@ export class LivePage extends Inspector {
       this.viewport.reveal(this.maps, last);
     }
     if (!anyOff(state.off) && state.view === "change") state.view = "weights";
-    this.ranking.follow(state, this.reading.ids);
     await this.show();
   }
 
   async #show() {
     const { turn, state } = this;
-    this.ranking.addTo(this.maps.header);
     state.one = { run: this.data.run.name, tag: state.text, step: state.step };
     this.opening.settle(state, this.maps);
     this.draw();
@@ -192,7 +190,6 @@ export class LivePage extends Inspector {
     this.main.classList.toggle("differing", state.view === "change");
     this.panels[0].title.textContent = `L${layer}H${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
-    this.scores.show([{ maps, layer, head, step: state.step, steps: 1, curves: null }]);
     const { losses, before, tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
     const floor = this.sure?.map(([nats]) => nats);
@@ -208,7 +205,6 @@ export class LivePage extends Inspector {
     this.main.classList.toggle("blank", !this.input.value && !this.author.busy);
     const { busy, before: undoable } = this.author;
     this.writing.show(state.sampling, busy, !busy && Boolean(undoable));
-    this.ranking.allow(!this.author.busy);
     this.drawHead();
   }
 
@@ -227,14 +223,6 @@ export class LivePage extends Inspector {
   fileName(which) {
     const { step, layer, head } = this.state;
     return fileName(this.data.run.name, step, `L${layer}H${head}`, ...(which ? ["change"] : []));
-  }
-
-  // Another head was measured: the heads are shown in the order of what is known.
-  ranked() {
-    this.ranking.addTo(this.maps.header);
-    if (this.ranking.rises.size === 1) Object.assign(this.state, { sort: this.ranking.name, rising: false });
-    this.draw();
-    this.address.follow();
   }
 
   // The cell of the map that is chosen, or the one with the largest weight of the token at hand.

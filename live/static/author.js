@@ -89,7 +89,6 @@ export class Author {
       shown = [...ids];
       this.#write(shown);
     };
-    app.ranking.stop();
     this.busy = true;
     state.place = null;
     writing.show(state.sampling, true, false);

@@ -121,7 +121,6 @@ class FollowingPage extends LivePage {
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
     this.say("");
-    if (this.ranking.busy || this.ranking.rises.size) this.box.checked = false; // it is of this step
     const { checked } = this.box;
     const distance = (step) => Math.abs(step - this.state.step);
     const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));

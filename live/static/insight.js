@@ -1,8 +1,7 @@
-// What a reading shows of the model: what each layer would say, which part writes a token, what a head
-// moves, and what the loss would be without it.
+// What a reading shows of the model: what each layer would say, which part writes a token, and what a
+// head moves.
 
 import { add, dot, softmax } from "./arithmetic.js";
-import { Reading } from "./reading.js";
 import { largest } from "./sampling.js";
 
 // The logit lens (nostalgebraist 2020, "interpreting GPT: the logit lens"): for the stream after each
@@ -116,24 +115,4 @@ export function neuronInText(reading, layer, neuron, k) {
   const logits = unembedding.of(finalNorm.part(written, reading.residual(reading.layers.length, place)));
   const ids = (some) => largest(some, k).map(([id]) => id);
   return { layer, neuron, values, raised: ids(logits), lowered: ids(logits.map((each) => -each)) };
-}
-
-// Twin of losses in observe/need.py: yields {layer, head, rise} for each head, how much the mean
-// loss of `ids` rises without it; and undefined between pieces of work. by: "zero" or "mean".
-export function* rank(model, ids, by) {
-  if (ids.length < 2) throw new RangeError("One token alone has no loss.");
-  const intact = new Reading(model);
-  yield* intact.pieces(ids);
-  const loss = meanLoss(intact);
-  for (let layer = 0; layer < model.config.n_layers; layer++) {
-    for (let head = 0; head < model.config.n_heads; head++) {
-      const without = yield* intact.switched({ by, heads: [[layer, head]], mlps: [] }, layer);
-      yield { layer, head, rise: meanLoss(without) - loss };
-    }
-  }
-}
-
-function meanLoss(reading) {
-  const losses = reading.losses().subarray(1);
-  return losses.reduce((sum, each) => sum + each, 0) / losses.length;
 }

@@ -8,8 +8,6 @@ import { keyList } from "./keys.js";
 import { writeFragment } from "./link.js";
 import { NextTokens } from "./next.js";
 import { Player } from "./play.js";
-import { Ranking } from "./ranking.js";
-import { Scores } from "./scores.js";
 import { stepTitle } from "./steps.js";
 import { Surprise } from "./surprise.js";
 import { Switches } from "./switches.js";
@@ -19,7 +17,6 @@ import { Writing } from "./writing.js";
 
 // Every part reports to the page what was done, and knows no other part.
 export function buildParts(app) {
-  const say = (text) => app.say(text);
   const steps = new Picker("Training", ({ step }) => app.set({ step }));
   return {
     ...textParts(app),
@@ -27,8 +24,6 @@ export function buildParts(app) {
     player: new Player([steps], { maps: async () => {} }), // whose maps are computed, not loaded
     view: el("select", { oninput: ({ target }) => app.set({ view: target.value }) }),
     meaning: el("p", { class: "note small" }),
-    scores: new Scores(() => {}),
-    ranking: new Ranking(app.study, () => app.ranked(), say),
     switches: new Switches((off) => app.set({ off }), app.data.run.means),
     understanding: new Understanding(app.study, {
       again: () => app.again(),
@@ -131,16 +126,10 @@ function examples(app) {
 }
 
 function seeing(app) {
-  const scores = el(
-    "details",
-    { class: "allscores", open: innerWidth > 1000 },
-    el("summary", {}, "Scores of this head"),
-    app.scores.node,
-  );
   return el(
     "section",
     { class: "seeing", "aria-label": "See" },
-    stepTitle(2, "See", "What each head looks at, and which head matters."),
+    stepTitle(2, "See", "What each head looks at."),
     app.overview,
     el(
       "div",
@@ -148,7 +137,6 @@ function seeing(app) {
       el(
         "div",
         { class: "side" },
-        el("div", { class: "ordering line" }, app.order.node, app.ranking.node),
         app.grid.node,
         app.kinds,
         app.legend,
@@ -160,7 +148,6 @@ function seeing(app) {
         el("div", { class: "views line" }, field("Show", app.view), app.buttons.node, app.meaning),
         app.panels[0].node,
         app.difference.node,
-        scores,
       ),
     ),
   );

@@ -8,7 +8,6 @@
 //   place         the token whose place the probabilities are for; null for the next one
 //   view          of the maps, see views.js; "change" for the difference that parts make that are off
 //   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
-//   sort, rising  the order of the heads
 //   sampling      {temperature, topK, topP, seed, length}
 //   zoom          of the map, undefined for the whole
 
@@ -35,7 +34,6 @@ export function writeFragment(state) {
   if (off.heads.length) parts.heads = off.heads.map((each) => each.join(".")).join(",");
   if (off.mlps.length) parts.mlps = off.mlps.join(",");
   if (anyOff(off)) parts.by = off.by;
-  if (state.sort) Object.assign(parts, { sort: state.sort, rising: Number(state.rising) });
   for (const [name, value] of Object.entries(SAMPLING))
     if (sampling[name] !== value) parts[name] = sampling[name];
   return `#${fragment(parts)}`;
@@ -74,8 +72,6 @@ export function readFragment(fragment, { config, steps, run }) {
     place: place("place"),
     view: ["moved", "change"].includes(link.view) ? link.view : "weights",
     off,
-    sort: link.sort ?? "",
-    rising: link.rising === "1",
     sampling: readSampling(link),
     zoom: readZoom(link.zoom),
   };

@@ -138,11 +138,6 @@ export class Study {
   subsets(question, each) {
     return this.asking.ask("subsets", question, each);
   }
-
-  // each({layer, head, rise}): another head was measured.
-  rank({ step, ids, by }, each) {
-    return this.asking.ask("rank", { step, ids, by }, each);
-  }
 }
 
 // What the model made of the tokens that it sees. from: how many it does not see.
@@ -173,7 +168,6 @@ function namedHeads(names, heads) {
   const fits = names?.length === heads.length && names.every((layer, l) => layer.length === heads[l]);
   const known = fits ? names : heads.map((count) => Array(count).fill(UNMEASURED));
   return {
-    ...Object.fromEntries(["scores", "meanings", "units", "measured", "counts"].map((field) => [field, {}])),
     roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
     sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
     details: known.map((layer) => layer.map(([, , , details]) => details)),

@@ -3,12 +3,12 @@
 // Each question has an id and a type, and its answer has the id: parts of answers that come one by
 // one have `part`; one that a newer question of its type has replaced is {cancelled}; one that failed
 // {error}. Work is done in pieces, and between two of them a newer question is seen. Questions about
-// the text at hand come before writing, ranking and trying every subset of parts.
+// the text at hand come before writing and trying every subset of parts.
 
 import { softmax } from "./arithmetic.js";
 import { NOTHING_OFF, changed } from "./edits.js";
 import { Model } from "./engine.js";
-import { attribution, circuit, lens, neuronInText, rank, scoreTerms, strongest } from "./insight.js";
+import { attribution, circuit, lens, neuronInText, scoreTerms, strongest } from "./insight.js";
 import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
 import { tryParts } from "./subsets.js";
@@ -105,10 +105,6 @@ const ANSWERS = {
   async goOn({ step, ids, off, ...how }, id) {
     const losses = await inTurn(async () => (await readingOf({ step, off, ids: seen(ids) })).losses());
     return { ...(await ANSWERS.write({ step, ids, off, ...how }, id, "goOn")), losses };
-  },
-
-  async rank({ step, ids, by }, id) {
-    return stream("rank", id, rank(await modelAt(step), ids, by));
   },
 
   // What the model says of the token `target` after a text with every subset of its parts on.

@@ -11,6 +11,8 @@ import { Learned } from "./learned.js";
 import { Guesses } from "./guesses.js";
 import { Neurons } from "./neurons.js";
 import { Induction } from "./induction.js";
+import { Order } from "./order.js";
+import { ordered } from "./grid.js";
 import { Scores, leading } from "./scores.js";
 import { Notes } from "./notes.js";
 import { Inspector } from "./inspector.js";
@@ -82,6 +84,7 @@ class App extends Inspector {
     );
     this.player = new Player(this.pickers, this.store);
     this.build(2);
+    this.order = new Order((part) => this.#sortBy(part));
     this.scores = new Scores((step) =>
       this.set({ one: nearest(this.runs, { ...this.state.one, step: Math.round(step) }) }),
     );
@@ -129,7 +132,7 @@ class App extends Inspector {
           this.headCurves.node,
           this.legend,
           this.spaces,
-          keyList([["c d", "compare; show the difference"]]),
+          keyList([["↑ ↓", "if sorted, previous, next row"], ["c d", "compare; show the difference"]]),
           this.notes.node,
         ),
         el(
@@ -160,6 +163,13 @@ class App extends Inspector {
     return this.show();
   }
 
+  // Sorts the heads, and chooses the first of them.
+  async #sortBy(part) {
+    const [layer, head] = ordered(this.first, { ...this.state, ...part })[0];
+    await this.set({ ...part, layer, head });
+    this.grid.reveal(this.state);
+  }
+
   // Shows the state as soon as its maps are loaded.
   async show() {
     const turn = ++this.turn;
@@ -177,6 +187,7 @@ class App extends Inspector {
     this.maps = maps;
     this.compare.twins = twins;
     this.opening.settle(this.state, maps[0]);
+    if (!Object.hasOwn(maps[0].header.scores, this.state.sort)) this.state.sort = "";
     this.#zoomToName(maps[0]);
     this.choice.settle(maps[0]);
     this.kept = structuredClone(this.state);
@@ -218,6 +229,7 @@ class App extends Inspector {
     this.followLink.title = `What ${run} makes of a text of your own, at every step`;
     this.compare.show(this.state, countViews(this.runs) > 1);
     this.compare.arrange(this.maps);
+    this.order.show(Object.keys(this.first.header.scores), this.state);
     this.drawHeads();
     this.guesses.show(this.maps[0].header, this.state.token);
     this.wiring.show(this.maps[0], this.state);

@@ -20,7 +20,7 @@ export class Grid {
 
   // views: one or two Maps. The heads of the first are shown. isOff(layer, head): whether a head is
   // switched off.
-  show(views, { layer, head, sort, rising }, palette, isOff = () => false) {
+  show(views, { layer, head, sort = "", rising }, palette, isOff = () => false) {
     const [first] = views;
     this.order = ordered(first, { sort, rising });
     this.#layOut(first, views.length, sort);

@@ -5,11 +5,10 @@ import { Choice } from "./choice.js";
 import { ZoomButtons } from "./controls.js";
 import { DifferencePanel } from "./difference.js";
 import { bring, el, whiteSpaceKey } from "./dom.js";
-import { Grid, ordered } from "./grid.js";
+import { Grid } from "./grid.js";
 import { onKey } from "./keys.js";
 import { changesOf, overviewOf, roleOf } from "./naming.js";
 import { Opening } from "./opening.js";
-import { Order } from "./order.js";
 import { Panel } from "./panel.js";
 import { followTheme, kindsKey, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
@@ -35,7 +34,6 @@ export class Inspector {
     this.difference = new DifferencePanel(this.viewport, this.acts, () => this.fileName(2));
     this.buttons = new ZoomButtons((factor) => this.zoom(factor));
     this.grid = new Grid((layer, head) => this.turnTo([layer, head]), toggle);
-    this.order = new Order((part) => this.sortBy(part));
     this.overview = el("p", { class: "overview" });
     this.changes = el("p", { class: "changes small" });
     this.kinds = kindsKey();
@@ -49,7 +47,6 @@ export class Inspector {
     this.overview.textContent = overviewOf(first);
     this.changes.textContent = changesOf(first);
     this.kinds.hidden = !first.heads().some((each) => roleOf(first, ...each)[1]);
-    this.order.show(Object.keys(first.header.scores), state);
     this.grid.show([this.maps].flat(), state, palette, isOff);
     this.legend.replaceChildren(...legend(first.legend(palette), palette));
     this.spaces.textContent = whiteSpaceKey(first.texts);
@@ -107,13 +104,6 @@ export class Inspector {
     this.grid.focus(this.state);
     const { view, picture } = this.main.classList.contains("differing") ? this.difference : this.panels[0];
     bring(view, picture.node);
-  }
-
-  // Sort the heads, and choose the first of them.
-  async sortBy(part) {
-    const [layer, head] = ordered(this.first, { ...this.state, ...part })[0];
-    await this.set({ ...part, layer, head });
-    this.grid.reveal(this.state);
   }
 
   // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 
 const KEYS = [
   ["← →", "previous, next head"],
-  ["↑ ↓", "previous, next layer; if sorted, row"],
+  ["↑ ↓", "previous, next layer"],
   ["[ ]", "previous, next token"],
   ["esc", "choose no token"],
   ["+ - 0", "zoom in, out, whole map"],

@@ -8,7 +8,7 @@ import { interestOf } from "./naming.js";
 // as no token was chosen. Replaces what the maps do not have by the nearest that they have.
 export class Opening {
   settle(state, maps) {
-    const { heads, scores } = maps.header;
+    const { heads } = maps.header;
     const within = (value, count) => Math.min(Math.max(0, value), count - 1);
     this.followsRun ||= state.layer === null;
     const opens = state.layer === null || (this.followsRun && state.one.run !== this.run);
@@ -22,7 +22,6 @@ export class Opening {
     if (this.follows && shown !== this.shown) state.token = bestToken(maps, state.layer, state.head);
     this.shown = shown;
     if (state.token !== -1) state.token = within(state.token, maps.texts.length);
-    if (!Object.hasOwn(scores, state.sort)) state.sort = "";
   }
 
   // A token was chosen, or none.

@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from launch.schema import preset
-from model import GPT, ablate, explain_score, mean_outputs, record_attention
+from model import GPT, explain_score, record_attention
 from observe.evidence import record_neurons
-from observe.need import token_losses
 from tests.live.conftest import Call
-from tests.live.drawn import Case, blocks, build, cases, ids_for, packed, switched_off, switches
+from tests.live.drawn import Case, blocks, cases, packed, switched_off, switches
 
 DRAWN = settings(max_examples=20)
 
@@ -236,39 +233,3 @@ def test_neurons(engine: Call, case: Case, data: st.DataObject) -> None:
     for sign, tokens in ((1, found["raised"]), (-1, found["lowered"])):
         rows = [[token, sign * effect[token].item()] for token in tokens]
         check_largest(rows, sign * effect, 1e-4)
-
-
-RANK = """async ({ packed, ids, by }) =>
-    [...rank(await load(packed), ids, by)].filter(Boolean)"""
-
-
-@pytest.mark.parametrize("name", ["nano", "nano_gpt2"])
-def test_ranking_is_the_need_for_heads(engine: Call, name: str) -> None:
-    """With means over what the losses are measured on, as in the score of that name."""
-    model = build(preset("model", name, n_layers=3, d_model=32), 50, seed=1)
-    ids = ids_for(model, 70, seed=2)
-    found = engine(RANK, {"packed": packed(model, ids[:-1]), "ids": ids, "by": "mean"})
-    tokens = torch.tensor([ids])
-    batch = tokens[:, :-1], tokens[:, 1:]
-    means = mean_outputs(model, [batch])
-    without, loss = (found.sum(-1) for found in token_losses(model, batch, means))
-    assert [(each["layer"], each["head"]) for each in found] == [*np.ndindex(without.shape[:2])]
-    rises = np.array([each["rise"] for each in found])
-    np.testing.assert_allclose(rises, (without - loss).ravel() / (len(ids) - 1), atol=1e-4)
-    assert np.abs(rises).max() > 1e-3  # ten times the tolerance
-
-
-def test_ranking_by_zero(engine: Call) -> None:
-    model = build(preset("model", "nano", n_heads=2, d_model=32), 50, seed=3)
-    ids = ids_for(model, 40, seed=4)
-    found = engine(RANK, {"packed": packed(model), "ids": ids, "by": "zero"})
-    tokens = torch.tensor(ids)
-
-    def loss() -> float:
-        return F.cross_entropy(model(tokens[None, :-1])[0], tokens[1:]).item()
-
-    intact = loss()
-    for each in found:
-        with ablate(model, [(each["layer"], each["head"])], "zero"):
-            assert abs(each["rise"] - (loss() - intact)) < 1e-4
-    assert len(found) == 4
