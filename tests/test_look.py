@@ -89,6 +89,12 @@ def test_what_can_be_known_of_the_probe_is_logged(run: Path) -> None:
         }
 
 
+def test_of_a_text_that_is_no_tale_nothing_is_said(run: Path) -> None:
+    for text, known in (("%.", False), ("Once %.", True)):
+        succeed("look", "run=run", f"text={text}", cwd=run.parent)
+        assert ("next" in logged(run, f"text: {text}")[6][0]) == known
+
+
 def test_a_text_beside_a_perfect_reader(run: Path) -> None:
     before = files(run)
     done = command("look", "run=run", "text=Once there was no", "reader=true", cwd=run.parent)
