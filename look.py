@@ -91,14 +91,13 @@ class LookConfig:
                 "text: is missing; give the text to look at, html=FILE for a page in which the "
                 "model runs, or evidence=true"
             )
-        if self.circuit and (self.text is None or self.html is not None or self.steps == "all"):
-            raise ValueError(
-                "circuit: is printed for a text at one step; give text, without html and steps"
-            )
+        for name in ("circuit", "reader"):
+            if getattr(self, name) and (self.text is None or self.html or self.steps == "all"):
+                raise ValueError(
+                    f"{name}: is printed for a text at one step; give text, without html and steps"
+                )
         if self.target is not None and not self.circuit:
             raise ValueError("target: is the next token of a circuit; add circuit=true")
-        if self.reader and (self.text is None or self.html is not None or self.steps == "all"):
-            raise ValueError("reader: is for one text; give text=..., and leave out html and steps")
         check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
         if self.weights is not None:
@@ -134,13 +133,13 @@ def main(values: Values) -> None:
         assert page_file
         write_live_page(page_file, opened, config)
         return
-    if config.text is not None and config.reader:
-        print_reader(opened, config.text, config.start)
-        return
     if config.text is None:
         entries = logged_maps(opened.run)
-    elif config.circuit:
-        print_circuit(opened, config.text, config.start, config.target, config.cache_dir)
+    elif config.circuit or config.reader:
+        if config.circuit:
+            print_circuit(opened, config.text, config.start, config.target, config.cache_dir)
+        if config.reader:
+            print_reader(opened, config.text, config.start)
         return
     else:
         entries = look_at(config.text, opened, config)

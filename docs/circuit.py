@@ -5,6 +5,7 @@ python docs/circuit.py RUN [RUN ...]
 
 from __future__ import annotations
 
+import argparse
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from common.errors import UserError  # noqa: E402
 from data.batches import UNSCORED  # noqa: E402
 from data.roles import AGAIN, ROLES, TaleRoles, tale_roles  # noqa: E402
 from inference.opening import OpenRun, open_run  # noqa: E402
@@ -33,7 +35,7 @@ def main(path: str) -> None:
     corpus, _ = opened.text()
     tales = tale_roles(corpus, opened.tokenizer, N_TALES, opened.config.model.context_length)
     if tales is None:
-        sys.exit(f"{path}: was not trained on tales")
+        raise UserError(f"run: {path} was not trained on tales; give one that was")
     print(path)
     found = names_circuits(opened, tales)
     sizes = sorted(len(enough(each)[0]) for each in found)
@@ -95,6 +97,9 @@ def print_unknown(opened: OpenRun, tales: TaleRoles) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    given = parser.parse_args()
     with one_line_errors():
-        for run in sys.argv[1:]:
+        for run in given.runs:
             main(run)

@@ -38,7 +38,7 @@ def print_circuit(
     try:
         by, what = opened.means(cache_dir), "its mean over validation text"
     except UserError as error:
-        print(f"note: parts that are off give zeros: {error}", file=sys.stderr)
+        print(printable(f"note: parts that are off give zeros: {error}"), file=sys.stderr)
         by, what = "zero", "zeros"
     n_parts, parts = len(parts_of(opened.model)), None
     if n_parts > MAX_PARTS:
@@ -69,11 +69,11 @@ def _one_token(tokenizer: Tokenizer, target: str | None) -> int | None:
     if target is None:
         return None
     ids = tokenizer.encode(target)
-    if len(ids) != 1:
-        first = printable(repr(tokenizer.decode(ids[:1])))
-        name = printable(repr(target))
-        raise ValueError(f"target: {name} is {len(ids)} tokens; give one, such as {first}")
-    return ids[0]
+    if len(ids) == 1:
+        return ids[0]
+    likely = f" {target}", tokenizer.decode(ids[:1])
+    such = next((f", such as {each!r}" for each in likely if len(tokenizer.encode(each)) == 1), "")
+    raise ValueError(printable(f"target: {target!r} is {len(ids)} tokens; give one{such}"))
 
 
 def _best(found: Circuit) -> Table:

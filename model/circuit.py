@@ -162,6 +162,8 @@ def circuit(
         replacements = _replacements(model, tokens, by)
         chosen = _chosen(model, tokens, replacements, parts, value)
         values = _Subsets(model, chosen, replacements, value).after(0, model.embed(tokens[None]))
+    if not values.isfinite().all():
+        raise ValueError("by: with parts replaced by it, logits are not finite; give other values")
     found = Circuit(tuple(chosen), values[:, 0].cpu(), target, versus)
     if not torch.isclose(found.values[-1], whole.cpu(), TOLERANCE, TOLERANCE):
         raise ValueError("model: a hook changes what is no head and no MLP; remove it")
@@ -218,16 +220,18 @@ def _replacements(model: GPT, tokens: Int[Tensor, " token"], by: By) -> Mapping[
         if by.shape != tokens.shape:
             raise ValueError(f"by: has {len(by)} tokens; give a text of {len(tokens)}")
         return _outputs(model, by.to(tokens.device))
+    sizes = {
+        part: config.d_head if isinstance(part, tuple) else config.d_model
+        for part in parts_of(model)
+    }
     if isinstance(by, Mapping):
-        if missing := [part for part in parts_of(model) if part not in by]:
-            raise ValueError(f"by: has no constant of {missing[0]!r}; give one")
+        for part, size in sizes.items():
+            if part not in by or by[part].shape[-1:] != (size,):
+                raise ValueError(f"by: has no constant of {part!r} with {size} numbers; give one")
         return by
     if by != "zero":
         raise ValueError(f"by: {by!r} is unknown; give 'zero', means, or tokens of another text")
-    return {
-        part: torch.zeros(config.d_head if isinstance(part, tuple) else config.d_model)
-        for part in parts_of(model)
-    }
+    return {part: torch.zeros(size) for part, size in sizes.items()}
 
 
 def _outputs(model: GPT, tokens: Int[Tensor, " token"]) -> dict[Part, Tensor]:
@@ -263,8 +267,9 @@ class _Subsets:
         ways = torch.ones(2 ** len(heads), self.model.config.n_heads, dtype=torch.bool)
         ways[:, heads] = (torch.arange(len(ways))[:, None] >> torch.arange(len(heads)) & 1).bool()
         config = self.model.config
-        widest = max(config.d_mlp, config.n_heads * streams.shape[1], self.model.vocab_size // 16)
-        n_rows = max(1, MAX_VALUES // (streams.shape[1] * widest))
+        n_tokens = streams.shape[1]
+        widest = max(config.d_mlp, config.n_heads * n_tokens) * n_tokens
+        n_rows = max(1, MAX_VALUES // max(widest, self.model.vocab_size))
         found = []
         for some in streams.split(max(1, n_rows // len(ways))):
             of_ways = [self._of_ways(layer, some, part) for part in ways.split(n_rows)]

@@ -290,6 +290,7 @@ def _with_head(
 
 @contextmanager
 def edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
+    """While open, `edit` changes what all heads of a layer gather."""
     attention.edits.append(edit)
     try:
         yield

@@ -236,8 +236,8 @@ class Probe:
     @torch.no_grad()
     def guesses(self) -> Guesses | None:
         """What the model says of the tokens, beside what can be known of them."""
-        if self.floor is None or np.isnan(self.floor.nats).all():
-            return None
+        if self.floor is None or (self.floor.unknown and not (self.floor.nats[1:] > 0).any()):
+            return None  # nothing is known but what begins a document, which is certain
         with eval_mode(self.model):
             logits = self.model(self.tokens.to(next(self.model.parameters()).device))[0]
         return guesses_of(logits, self.tokens[0].tolist(), self.floor, self.tokenizer)

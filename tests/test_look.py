@@ -89,10 +89,19 @@ def test_what_can_be_known_of_the_probe_is_logged(run: Path) -> None:
         }
 
 
+def test_of_a_text_that_is_no_tale_nothing_is_said(run: Path) -> None:
+    for text, known in (("%.", False), ("Once %.", True)):
+        succeed("look", "run=run", f"text={text}", cwd=run.parent)
+        assert ("next" in logged(run, f"text: {text}")[6][0]) == known
+
+
 def test_a_text_beside_a_perfect_reader(run: Path) -> None:
     before = files(run)
-    done = command("look", "run=run", "text=Once there was no", "reader=true", cwd=run.parent)
+    given = ["run=run", "text=Once there was no", "reader=true"]
+    done = command("look", *given, cwd=run.parent)
     assert done.returncode == 0 and files(run) == before
+    both = command("look", *given, "circuit=true", cwd=run.parent).stdout
+    assert both.endswith(done.stdout) and "The smallest part that answers" in both
     assert done.stderr == "note: text: is no tale, from ' no' on, or ends within a word\n"
     opened = open_run(run, "last")
     reading = opened.read("Once there was no")

@@ -23,7 +23,9 @@ export class Guesses {
     const avoidable = losses.map((loss, i) => (loss === null || floor[i] === null ? NaN : loss - floor[i]));
     const known = avoidable.filter(Number.isFinite);
     const mean = known.reduce((sum, each) => sum + each, 0) / known.length;
-    this.sum.textContent = `Avoidable surprise, the loss less its floor: ${signedNumber(mean)} bits a token. Blue is below 0, luckier than a reader who knows the grammar.`;
+    const end = floor.indexOf(null);
+    const rest = end < 0 ? "" : ` From token ${end} on, nothing is known.`;
+    this.sum.textContent = `Avoidable surprise, the loss less its floor: ${signedNumber(mean)} bits a token. Blue is below 0, luckier than a reader who knows the grammar.${rest}`;
     this.text.write(tokens);
     this.text.mark(token, 0);
     this.text.shade((i) => {

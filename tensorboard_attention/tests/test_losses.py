@@ -122,6 +122,8 @@ def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., T
     """The losses of the probe above their floors, and what can come after the chosen token."""
     rows = [[["b", 0.9, 1.0]], [[HOSTILE, 0.25, 0.5], ["d", 0.2, None]], [["a", 1, 0]]]
     header = {**events.HEADER, "losses": [None, 2.5, 1.0], "floor": [0, 1.75, 1.5], "next": rows}
+    cut = {**header, "floor": [0, 1.75, None]}
+    events.write(logs / "cut", events.event(5, cut))
     events.write(logs / "known", events.event(5, header))
     tab = open_tab(run="known")
     tokens = tab[".guesses .token"]
@@ -134,11 +136,14 @@ def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., T
         ["token 1: loss 2.50, floor 1.75, avoidable 0.75 bits", False, "50.0%"],
         ["token 2: loss 1.00, floor 1.50, avoidable -0.50 bits", True, "33.3%"],
     ]
-    assert "+0.125 bits a token" in tab[".guesses .note"].inner_text()
+    note = tab[".guesses .note"]
+    assert "+0.125 bits a token" in note.inner_text() and "From" not in note.inner_text()
     tokens.nth(1).click()
     cells = tab[".guesses tr:nth-child(n + 2) :is(th, td)"]
     hostile = re.compile("<img")
     sync_api.expect(cells).to_have_text([hostile, "25.0%", "50.0%", "d", "20.0%", "unknown"])
+    tab[".picker select >> nth=0"].select_option("cut")
+    sync_api.expect(note).to_have_text(re.compile(r"\+0\.750 .* From token 2 on, nothing"))
     tab[".picker select >> nth=0"].select_option("trained")
     sync_api.expect(tab[".guesses"]).to_be_hidden()
 

@@ -81,7 +81,11 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("look", ["run={tiny}"], ["text", "missing", "html=FILE"]),
     ("look", ["run={tiny}", "text=a", "html=short.txt"], ["html", "exists"]),
     ("look", ["run={tiny}", "reader=true"], ["text", "missing"]),
-    ("look", ["run={tiny}", "reader=true", "text=a", "html=a"], ["reader", "leave out html"]),
+    (
+        "look",
+        ["run={tiny}", "reader=true", "text=a", "html=a"],
+        ["reader: is printed", "without html"],
+    ),
     ("look", ["run={tiny}", "reader=true", "text=Zebras."], ["is no tale, from 'Zebras.' on"]),
     ("look", ["run={tiny}", "reader=true", f"text={'Once ' * 40}"], ["text", "1 to 32"]),
     ("look", ["run={tiny}", "html=a", "weights=int4"], ["weights", "int4", "float16, int8"]),

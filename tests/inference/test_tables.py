@@ -42,6 +42,7 @@ def test_the_tables_are_the_circuit(
     ("given", "said"),
     [
         (["target=a hen"], "target: 'a hen' is "),
+        (["target="], "target: '' is 0 tokens; give one, such as ' '"),
         (["text="], "text: is empty"),
         ([f"text={'hen ' * 100}"], "text: has "),
         (["html=page.html"], "circuit: is printed for a text at one step"),

@@ -31,6 +31,9 @@ def gpt(n_layers: int = 2, n_heads: int = 2, **choices: Any) -> Any:
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 2, 6, 5])
 OTHER = torch.tensor([2, 7, 1, 8, 2, 8, 1, 8])
+WITH_NAN = {
+    part: torch.full((4 if isinstance(part, tuple) else 8,), math.nan) for part in parts_of(gpt())
+}
 
 
 def by_ablation(model: GPT, parts: tuple[Part, ...], by: Any, value: Any) -> list[float]:
@@ -82,6 +85,20 @@ def test_each_subset_is_what_ablation_of_the_others_leaves(
     assert found.names == ["L0H0", f"L{layer} MLP"]
     expected = by_ablation(net, found.parts, means, lambda logits: logits[4] - logits[2])
     assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_logits_of_a_large_vocabulary_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, most, value, sizes = GPT(small_config(2, 2, 8, 16), 500), 2**12, MODULE._value, []
+
+    def keep(logits: torch.Tensor, target: int, versus: int | None) -> torch.Tensor:
+        sizes.append(logits.numel())
+        found: torch.Tensor = value(logits, target, versus)
+        return found
+
+    monkeypatch.setattr(MODULE, "MAX_VALUES", most)
+    monkeypatch.setattr(MODULE, "_value", keep)
+    circuit(net, TOKENS[:1], "zero")
+    assert sum(sizes) >= 64 * 500 and max(sizes) <= 2 * most
 
 
 def test_parts_can_have_the_values_of_another_text() -> None:
@@ -234,7 +251,9 @@ def test_of_many_parts_those_are_taken_that_matter_most_alone() -> None:
         ({"target": V}, "target: 9"),
         ({"versus": -1}, "versus: -1"),
         ({"by": "mean"}, "by: 'mean'"),
-        ({"by": {(0, 0): torch.zeros(4)}}, "by: has no constant of"),
+        ({"by": {(0, 0): torch.zeros(4)}}, r"by: has no constant of \(0, 1\) with 4 numbers"),
+        ({"by": {(0, 0): torch.zeros(3)}}, r"by: has no constant of \(0, 0\) with 4 numbers"),
+        ({"by": WITH_NAN}, "by: .* not finite"),
         ({"by": OTHER[:3]}, "by: has 3 tokens; give a text of 8"),
         ({"parts": [(2, 0)]}, r"parts: the model has no \(2, 0\)"),
         ({"parts": []}, "parts: 0 heads"),
