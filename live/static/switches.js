@@ -24,7 +24,7 @@ export class Switches {
     this.node = el(
       "section",
       { class: "switches", "aria-label": "Break" },
-      stepTitle(3, "Break", "Switch parts off. Every head has its own switch, on its map."),
+      stepTitle(3, "Break", "Every head has its own switch, on its map."),
       el("div", { class: "buttons line centred" }, this.head, this.attention, this.mlp),
       el("label", { class: "by small" }, "In place of a part: ", this.by, (this.means = el("span", {}, ` over ${means}`))),
       (this.shown = el("div", { class: "buttons line centred" }, this.list, this.all)),
