@@ -26,6 +26,7 @@ TOKENS, CELL, GAP = 21, 8, 10  # tokens shown; pixels of a weight and between tw
 LABELS, TITLE, BANNER, SIDE = 72, 36, 40, TOKENS * CELL
 INK, PALE, FUTURE, WHITE = (30, 30, 30), (110, 110, 110), (230, 230, 230), (255, 255, 255)
 SMALL, MEDIUM, LARGE = (ImageFont.truetype(str(FONT), size) for size in (10, 13, 19))
+N_FRAMES = 20
 NOTE = "row: a token    column: what it attends to, in the same order    grey: later tokens"
 
 
@@ -72,7 +73,9 @@ def draw_forming(run: Path) -> None:
     palette = Image.new("P", (1, 1))
     greys = np.linspace(INK, WHITE, 8).round().astype(np.uint8)
     palette.putpalette(np.vstack([colours(np.linspace(0, 1, 24)), greys]).tobytes())
-    frames, steps = [], index.steps()["."]["attention"]
+    logged = index.steps()["."]["attention"]
+    chosen = np.linspace(0, len(logged) - 1, min(N_FRAMES, len(logged))).round().astype(int)
+    frames, steps = [], [logged[place] for place in chosen]
     names = head_names(Run(run), steps)
     for step in steps:
         caption = f"step {step:,}    loss {losses.get(step, '-')}"
