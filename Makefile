@@ -17,7 +17,7 @@ test: $(VENV)/.installed-test
 
 # Also checks the shapes in all signatures at every call, which doubles the time of tests that run the model.
 test-long: $(VENV)/.installed-long
-	$(PYTEST) -p tests.typechecker --jaxtyping-packages=data,model,store,training,inference,observe,live,tests.typechecker.typechecker $(ARGS)
+	$(PYTEST) -p tests.typechecker --jaxtyping-packages=data,model.attention,model.circuit,model.explain,model.gpt,model.hooks,model.layers,model.loss,store,training,inference,observe,live,tests.typechecker.typechecker $(ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .

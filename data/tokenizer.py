@@ -266,8 +266,8 @@ class Tokenizer(Limits):
             if damage := find_damage(folder, (METADATA, kind.file)):
                 raise ValueError(damage)
             content = read_text(folder / kind.file, MAX_BYTES)
-            limits = Limits(**{name: metadata[name] for name in LIMITS})
-            limits.eos_ids, limits.start_ids = tuple(limits.eos_ids), tuple(limits.start_ids)
+            ids = {name: tuple(metadata[name]) for name in ("eos_ids", "start_ids")}
+            limits = Limits(**{name: metadata[name] for name in LIMITS} | ids)
             return kind._read(metadata, content, limits)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
+from model.attention import join_heads
 from model.gpt import GPT, blocks_of, eval_mode
 from model.hooks import Part, edit, edited
 
@@ -286,12 +287,17 @@ class _Subsets:
             [self.off[layer, head].expand(streams.shape[1], -1) for head in range(ways.shape[1])]
         ).to(streams)
 
-        def switch(context: Float[Tensor, "stream head token d_head"]) -> Tensor:
-            on = ways.to(context.device)[:, None, :, None, None]
-            return torch.where(on, context[None, :, :, tokens], off[:, tokens]).flatten(0, 1)
+        contexts: list[Float[Tensor, "stream head token d_head"]] = []
 
-        with edited(block.attention, switch):
-            added = block.attention(block.attention_norm(streams))
+        def keep(context: Tensor) -> Tensor:
+            contexts.append(context)
+            return context
+
+        with edited(block.attention, keep):
+            block.attention(block.attention_norm(streams))
+        on = ways.to(streams.device)[:, None, :, None, None]
+        context = torch.where(on, contexts[0][None, :, :, tokens], off[:, tokens]).flatten(0, 1)
+        added = block.attention.output(join_heads(context))
         x = streams[:, tokens].repeat(len(ways), 1, 1) + added
         after = [x + block.mlp(block.mlp_norm(x))]
         if f"mlp {layer}" in self.parts:

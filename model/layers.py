@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from torch.compiler import is_compiling
 LEVELS = 1 << 16  # of a random 16-bit integer
 
 
+@runtime_checkable
 class Sizes(Protocol):
     """What the parts read of a `ModelConfig`, which is built of their tables."""
 

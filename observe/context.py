@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,18 +17,22 @@ from data.encoding import Dataset
 from model import GPT
 
 
+@runtime_checkable
 class _Named(Protocol):
     name: str
 
 
+@runtime_checkable
 class _Trainer(Protocol):
     max_steps: int
 
 
+@runtime_checkable
 class _Samples(Protocol):
     every: int
 
 
+@runtime_checkable
 class _Observe(Protocol):
     tensorboard: bool
 
@@ -39,6 +43,7 @@ class _Observe(Protocol):
     def samples(self) -> _Samples: ...
 
 
+@runtime_checkable
 class RunSettings(Protocol):
     """The settings that observers read, of all that a run has: `launch.schema.TrainConfig`."""
 

@@ -113,7 +113,7 @@ def test_avoidable_loss_is_the_distance_above_the_floor() -> None:
     config = replace(preset("model", "nano"), n_layers=1, context_length=max(map(len, split)))
     model = GPT(config, tokenizer.vocab_size).eval()
     batches = EvalBatches(
-        np.concatenate(split),
+        np.concatenate(split).astype(np.uint16),
         config.context_length,
         4,
         starts,
