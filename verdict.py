@@ -28,10 +28,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
+from typing import Any
 
 from common.errors import UserError, check_range, pluralize, printable
 from common.settings import Values, build
@@ -91,38 +92,15 @@ def main(values: Values) -> None:
     for name, runs in sides.items():
         say(printable(f"{name}: {runs.folder}"))
     say("Compared: the final validation loss, in bits per byte. A run in training has a train.log")
-    pairs: dict[int, Pair] = {}
-    for seed in seeds:
-        pairs[seed] = (base.row(seed), idea.row(seed))
-        check_comparable(pairs, sides)
-        found = judge(differences([*pairs.values()]), config.margin)
-        losses = " and ".join("diverged" if not row else f"{loss(row):.4f}" for row in pairs[seed])
-        line = f"pair {len(pairs)}, seed {seed}: {losses}; so far {found}"
-        if found.verdict:
-            say(line)
-            break
-        say(line + time_left((base, idea), seeds[len(pairs) :]))
+    pairs, found = train_pairs(sides, seeds, config.margin, say)
     curves = VERDICT / "curves"
     write_curves(curves, {runs.folder.name: runs.folders(pairs) for runs in sides.values()})
     failed = {
         name: [seed for seed in pairs if runs.rows[seed] is None] for name, runs in sides.items()
     }
     if config.json:
-        result = {
-            "verdict": found.verdict,
-            "difference": found.mean,
-            "low": found.low if math.isfinite(found.low) else None,
-            "high": found.high if math.isfinite(found.high) else None,
-            "pairs": len(pairs),
-            "margin": config.margin,
-            "bpb": {
-                name: mean(loss(runs.rows[seed]) for seed in pairs) for name, runs in sides.items()
-            },
-            "diverged": failed,
-            "runs": {name: str(runs.folder) for name, runs in sides.items()},
-            "curves": str(curves),
-        }
-        print(json.dumps(result, allow_nan=False))
+        values = as_json(found, pairs, sides) | {"diverged": failed, "curves": str(curves)}
+        print(json.dumps(values, allow_nan=False))
         return
     say(f"Mean curves of the seeds: tensorboard --logdir {curves}")
     diverged = [
@@ -132,6 +110,44 @@ def main(values: Values) -> None:
         if which
     ]
     say(in_words(found, len(pairs)) + "".join(diverged))
+
+
+def train_pairs(
+    sides: Mapping[str, Runs], seeds: Sequence[int], margin: float, say: Callable[[str], object]
+) -> tuple[dict[int, Pair], Judgement]:
+    """The pairs by seed, until a verdict is known, and what is known after them; says what each
+    pair adds."""
+    pairs: dict[int, Pair] = {}
+    base, idea = (sides[name] for name in NAMES)
+    for seed in seeds:
+        pairs[seed] = (base.row(seed), idea.row(seed))
+        check_comparable(pairs, sides)
+        found = judge(differences([*pairs.values()]), margin)
+        losses = " and ".join("diverged" if not row else f"{loss(row):.4f}" for row in pairs[seed])
+        line = f"pair {len(pairs)}, seed {seed}: {losses}; so far {found}"
+        if found.verdict:
+            say(line)
+            break
+        say(line + time_left((base, idea), seeds[len(pairs) :]))
+    return pairs, found
+
+
+def as_json(
+    found: Judgement, pairs: Mapping[int, Pair], sides: Mapping[str, Runs]
+) -> dict[str, Any]:
+    """The line of json=true, without `diverged` and `curves`."""
+    return {
+        "verdict": found.verdict,
+        "difference": found.mean,
+        "low": found.low if math.isfinite(found.low) else None,
+        "high": found.high if math.isfinite(found.high) else None,
+        "pairs": len(pairs),
+        "margin": found.margin,
+        "bpb": {
+            name: mean(loss(runs.rows[seed]) for seed in pairs) for name, runs in sides.items()
+        },
+        "runs": {name: str(runs.folder) for name, runs in sides.items()},
+    }
 
 
 def check_place() -> None:

@@ -116,9 +116,9 @@ class OpenRun:
         )
 
     def floor(self, tokens: Sequence[int]) -> Floor:
-        """What a reader who knows the grammar of tales makes of the tokens of a text: how much each
-        of them still tells, in nats, and what can come next. Nothing is known, and why is said, if
-        the run was not trained on tales."""
+        """What a reader who knows the grammar of tales makes of the tokens of a text: the
+        information of each token in nats, and what can come next. If the run was not trained on
+        tales, nothing is known, and `unknown` says why."""
         from inference.corpus import floor_in  # writing a text does without
 
         return floor_in(self.run, self.tokenizer, tokens)

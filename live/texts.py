@@ -84,8 +84,8 @@ def page_texts(
 
 
 def _perfect_reader(text: str, tokenizer: Tokenizer) -> list[Any]:
-    """For each token of a tale, the nats that it tells, and the ids and probabilities of what can
-    come after it, the most probable first, down to MIN_CHANCE. Empty if they are not known."""
+    """For each token of a tale, its information in nats, and the ids and probabilities of the
+    tokens that can follow it, the most probable first, down to MIN_CHANCE. Empty if not known."""
     floor = floor_of(tokenizer.encode_document(text), tokenizer)
     said = []
     for nats, chances in zip(floor.nats.tolist(), floor.next_tokens, strict=False):

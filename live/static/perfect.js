@@ -7,7 +7,7 @@ export class PerfectReader {
     this.texts = texts.map(([text, places]) => [vocabulary.encode(text), places]);
   }
 
-  // [place]: the nats that the token tells, and [id, probability] of those that can come after it. Of other
+  // [place]: the information of the token in nats, and [id, probability] of those that can follow it. Of other
   // texts than the beginnings of these tales, nothing. from: how many tokens the model does not see.
   read({ from, ids }) {
     return this.texts.find(([known]) => !from && ids.every((id, i) => id === known[i]))?.[1];
