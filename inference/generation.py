@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
+from inference.packed import Packed
 from model import GPT, KVCache, eval_mode
 
 MAX_NEW_TOKENS = 10**6
@@ -121,18 +122,23 @@ def _stream(
     weight = next(model.parameters())
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
+    packed = Packed(model)
     with eval_mode(model):
         # The samples of one prompt share its keys and values.
-        last = model.hidden(prompt[:, cached_from:], cache)[:, -1].repeat_interleave(num_samples, 0)
+        last = model.hidden(prompt[:, cached_from:], cache)[:, -1]
+        logits = model.logits(last.repeat_interleave(num_samples, 0))
         cache.repeat(num_samples)
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
             if start != cached_from:
                 cache.clear()
                 cached_from = start
-            if new := n - start - cache.length:
-                last = model.hidden(tokens[:, n - new : n], cache)[:, -1]
-            tokens[:, n] = choose(model.logits(last).float())
+            new = n - start - cache.length
+            if new == 1:
+                logits = packed.logits(tokens[:, n - 1 : n], cache)
+            elif new:
+                logits = model.logits(model.hidden(tokens[:, n - new : n], cache)[:, -1])
+            tokens[:, n] = choose(logits.float())
             yield tokens[:, n]
 
 

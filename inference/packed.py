@@ -1,0 +1,173 @@
+"""The next token of a model with a cache, from fewer and larger products, on CPUs.
+
+Promises: what `GPT.logits(GPT.hidden(tokens, cache))` returns for one token more, to float
+tolerance. Whatever is attached to a model takes effect: while there are hooks, edits or recordings,
+and for other devices, half precision and other modules, the model itself is called.
+
+A product of a matrix and one vector takes as long as reading the matrix, which one core cannot do
+as fast as several; a small one, and any other operation on one token, takes as long as its call. So
+the matrices of queries, keys and values are joined, and those of SwiGLU, each thread multiplies its
+share of their rows, and a norm is five calls instead of PyTorch's ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model import GPT, KVCache
+from model.attention import CausalSelfAttention, LayerCache, fused_attention
+from model.gpt import Block, blocks_of
+from model.layers import MLPS, Dropout, NoPosition, PlainMLP, RMSNorm, Rotary, SwiGLU
+from model.loss import softcap
+
+MAX_JOINED = 1 << 21  # elements of matrices that are joined; a call takes little beside larger ones
+
+# A LoRA, a parametrization or a user's own part is a module of another type.
+KNOWN = {
+    *(Block, CausalSelfAttention, Rotary, NoPosition, *MLPS.values(), Dropout),
+    *(RMSNorm, nn.LayerNorm, nn.Linear, nn.Identity, nn.ModuleList),
+}
+
+Norm = Callable[[Tensor], Tensor]
+
+
+class Packed:
+    """A model that continues its cache by one token.
+
+    Joined matrices are copies: make another one when the weights have changed.
+    """
+
+    def __init__(self, model: GPT) -> None:
+        self.model = model
+        modules, blocks = [*model.modules()], blocks_of(model)
+        self.attends = [block.attention.attends for block in blocks]
+        self.attached = [
+            *(module._forward_hooks for module in modules),
+            *(module._forward_pre_hooks for module in modules),
+            *(block.attention.edits for block in blocks),
+        ]
+        self.layers: list[_PackedBlock] | None = None
+        weight = model.unembedding.weight
+        is_full = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
+        parts = [*model.blocks.modules(), model.final_norm, model.unembedding]
+        is_known = {*map(type, parts)} <= KNOWN
+        is_fused = all(each[0] is fused_attention for each in self.attends)
+        if is_full and is_known and is_fused:
+            self.layers = [_PackedBlock(block) for block in blocks]
+            self.final_norm = _norm(model.final_norm)
+            self.unembedding = _Product(model.unembedding)
+
+    def logits(
+        self, tokens: Int[Tensor, "batch 1"], cache: KVCache
+    ) -> Float[Tensor, "batch vocab"]:
+        """The logits after one token more of each sequence, which is added to the cache."""
+        model = self.model
+        is_plain = not any(self.attached) and all(len(each) == 1 for each in self.attends)
+        if self.layers is None or not is_plain:
+            return model.logits(model.hidden(tokens, cache)[:, -1])
+        x = model.embed(tokens, cache.length)[:, -1]
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            x = layer(x, layer_cache)
+        return softcap(self.unembedding(self.final_norm(x)), model.config.logit_softcap)
+
+
+class _PackedBlock:
+    """A `Block`, of one token of each sequence."""
+
+    def __init__(self, block: Block) -> None:
+        attention, mlp = block.attention, block.mlp
+        assert isinstance(mlp, SwiGLU | PlainMLP)
+        self.own_attention, self.own_mlp = attention, mlp
+        n_key = attention.key.out_features // attention.d_head
+        n_query = attention.query.out_features // attention.d_head
+        self.heads = (n_query, n_key, n_key)
+        self.norms = (_norm(block.attention_norm), _norm(block.mlp_norm))
+        self.head_norm: Norm = nn.Identity()
+        if isinstance(attention.query_norm, RMSNorm):
+            norms = (attention.query_norm, attention.key_norm)
+            gains = torch.stack([norm.get_parameter("weight") for norm in norms])
+            gains = gains.repeat_interleave(torch.tensor(self.heads[:2]), dim=0)
+            self.head_norm = _norm(attention.query_norm, gains[:, None])
+        self.query_key_value = _Product(attention.query, attention.key, attention.value)
+        self.output = _Product(attention.output)
+        self.up = _Product(*((mlp.gate, mlp.up) if isinstance(mlp, SwiGLU) else (mlp.up,)))
+        self.down = _Product(mlp.down)
+
+    def __call__(
+        self, x: Float[Tensor, "batch d_model"], cache: LayerCache
+    ) -> Float[Tensor, "batch d_model"]:
+        attention_norm, mlp_norm = self.norms
+        x = x + self.attention(attention_norm(x), cache)
+        return x + self.mlp(mlp_norm(x))
+
+    def attention(
+        self, x: Float[Tensor, "batch d_model"], cache: LayerCache
+    ) -> Float[Tensor, "batch d_model"]:
+        attention, (n_query, n_key, _) = self.own_attention, self.heads
+        heads = self.query_key_value(x).view(x.shape[0], -1, 1, attention.d_head)
+        rotated, value = heads.split((n_query + n_key, n_key), dim=1)
+        rotated = attention.position(self.head_norm(rotated), cache.length)
+        query, key = rotated.split((n_query, n_key), dim=1)
+        key, value = cache.append(key, value)
+        if attention.window is not None:
+            key, value = key[:, :, -attention.window :], value[:, :, -attention.window :]
+        return self.output(fused_attention(query, key, value).flatten(1))
+
+    def mlp(self, x: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_model"]:
+        mlp, up = self.own_mlp, self.up(x)
+        if isinstance(mlp, PlainMLP):
+            return self.down(mlp.activation(up))
+        gate, up = up.chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class _Product:
+    """What one or more linear layers return, side by side."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        weights = [linear.weight.detach() for linear in linears]
+        if len(weights) > 1 and sum(weight.numel() for weight in weights) <= MAX_JOINED:
+            weights = [torch.cat(weights)]
+        self.parts = [part for weight in weights for part in _divide(weight)]
+        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+        self.bias = torch.cat(biases) if biases else None
+
+    def __call__(self, x: Float[Tensor, "batch width"]) -> Float[Tensor, "batch out"]:
+        # PyTorch multiplies one vector on one thread, but a batch of matrices on all of them.
+        products = [
+            torch.bmm(x.expand(part.shape[0], -1, -1), part).transpose(0, 1).flatten(1)
+            for part in self.parts
+        ]
+        product = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
+        return product if self.bias is None else product + self.bias
+
+
+def _divide(weight: Float[Tensor, "out width"]) -> list[Float[Tensor, "thread width rows"]]:
+    """The rows of a matrix as one share for each thread, and those that are left over as another,
+    both transposed."""
+    n = torch.get_num_threads()
+    rows = len(weight) // n * n
+    parts = [weight[:rows].view(n, -1, weight.shape[1]), weight[None, rows:]]
+    return [part.mT for part in parts if part.numel()]
+
+
+def _norm(module: nn.Module, gain: Float[Tensor, "*axes width"] | None = None) -> Norm:
+    """A norm of the model: RMSNorm as `_rms_norm`, perhaps with a gain of several heads."""
+    if type(module) is not RMSNorm:
+        return module
+    gain = module.weight if gain is None else gain
+    return partial(_rms_norm, gain.detach(), gain.new_tensor([module.eps]))
+
+
+def _rms_norm(
+    gain: Float[Tensor, "*heads 1 width"], eps: Float[Tensor, " 1"], x: Float[Tensor, "*axes width"]
+) -> Float[Tensor, "*axes width"]:
+    size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    mean_of_squares = torch.addcmul(eps, size, size, value=1 / x.shape[-1])
+    return x * mean_of_squares.rsqrt_() * gain
