@@ -242,8 +242,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
         probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag, floor)
         wires, names = wiring_matrices(checkpoint.model, probe.tokens[0]), checkpoint.head_names()
         known = Heads({}, {}, names) if names else None
-        maps = probe.log(checkpoint.step, known, wiring=wires)
-        said = probe.guesses()
+        maps, said = probe.log(checkpoint.step, known, wiring=wires)
         shown = encode(maps, probe.spelled, wiring=wires, names=names, guesses=said)
         entries.append((tag, checkpoint.step, shown))
     events.close()

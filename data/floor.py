@@ -182,34 +182,34 @@ def _next_words(before: Derivation, grammar: Grammar) -> Iterator[tuple[str, Der
     derivations that have them."""
     drafts = [before]
     while drafts:
-        draft = drafts.pop()
-        end = _WORD_START.search(draft.written)
-        if end or draft.left is None:
-            place = end.start() if end else len(draft.written)
-            yield draft.written[:place], draft._replace(written=draft.written[place:])
-            continue
-        part, left = draft.left
-        if isinstance(part, str):
-            held = draft.once if ends_sentence(part) else draft.held
-            drafts.append(draft._replace(written=draft.written + part, left=left, held=held))
-        elif part.name in draft.words:
-            written = draft.written + part.write(draft.words[part.name])
-            drafts.append(draft._replace(written=written, left=left))
+        probability, written, left, words, once, held = drafts.pop()
+        while not (end := _WORD_START.search(written)) and left is not None:
+            part, after = left
+            if isinstance(part, str):
+                written += part
+                held = once if ends_sentence(part) else held
+            elif part.name in words:
+                written += part.write(words[part.name])
+            else:
+                draft = Derivation(probability, written, after, words, once, held)
+                drafts += _choose(draft, part, grammar)
+                break
+            left = after
         else:
-            drafts += _choose(draft, part, left, grammar)
+            place = end.start() if end else len(written)
+            rest = Derivation(probability, written[place:], left, words, once, held)
+            yield written[:place], rest
 
 
-def _choose(
-    draft: Derivation, slot: Slot, left: Left | None, grammar: Grammar
-) -> Iterator[Derivation]:
-    """The derivation with each option of a slot."""
+def _choose(draft: Derivation, slot: Slot, grammar: Grammar) -> Iterator[Derivation]:
+    """A derivation with each option of a slot, which is before what is left."""
     if slot == TALES:  # nothing of one tale is known in the next
         draft = draft._replace(words={}, once=NOTHING, held=NOTHING)
     rule = grammar.rules[slot.chosen_rule(draft.words)]
     for option, probability in rule.probabilities(draft.held):
         word, chance = option.word, draft.probability * probability
         if word is None:
-            after = left
+            after = draft.left
             for part in reversed(option.parts):
                 after = (part, after)
             yield draft._replace(probability=chance, left=after)
@@ -217,4 +217,4 @@ def _choose(
             written = draft.written + slot.write(word)
             once = draft.once | {word} if slot.rule in grammar.unique else draft.once
             words = {**draft.words, slot.name: word}
-            yield Derivation(chance, written, left, words, once, draft.held | {word})
+            yield Derivation(chance, written, draft.left, words, once, draft.held | {word})

@@ -126,7 +126,6 @@ def ablate(
         yield
 
 
-@torch.no_grad()
 def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
     """The mean of what each head and MLP computes, over all tokens that have a target: constants of
     all parts for `ablate`, each a Float[Tensor, "width"].
@@ -137,37 +136,55 @@ def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
     Computed with dropout off, and with the edits that are open. Raises ValueError if no token has a
     target.
     """
-    blocks = [*blocks_of(model)]
-    device = model.token_embedding.weight.device
-    sums: dict[nn.Module, Any] = {}
-    n_counted = 0
-
-    def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
-        summed = value[counted].float().sum(0).cpu().double()  # some devices have no float64
-        sums[module] = sums.get(module, 0) + summed
-
-    with ExitStack() as stack:
-        stack.enter_context(eval_mode(model))
-        for block in blocks:
-            heads = block.attention.output
-            stack.enter_context(_hooked(heads, lambda module, x: add(module, x[0]), before=True))
-            stack.enter_context(_hooked(block.mlp, lambda module, _, x: add(module, x)))
+    found = OutputSums(model)
+    with torch.no_grad(), eval_mode(model):
         for inputs, targets in batches:
-            counted = (targets >= 0).to(device)
-            n_counted += int(counted.sum())
-            model.hidden(inputs.to(device))
-    if not n_counted:
-        raise ValueError("batches: no token has a target; give targets of 0 or more")
-    means: dict[Part, Tensor] = {}
-    for layer, block in enumerate(blocks):
-        joined, added = (
-            (sums[module] / n_counted).float().to(device)
-            for module in (block.attention.output, block.mlp)
-        )
-        for head, mean in enumerate(joined.split(block.attention.d_head)):
-            means[layer, head] = mean
-        means[f"mlp {layer}"] = added
-    return means
+            with found.add(targets):
+                model.hidden(inputs.to(model.token_embedding.weight.device))
+    return found.means()
+
+
+class OutputSums:
+    """What heads and MLPs compute, summed over batches that are read for another purpose, too."""
+
+    def __init__(self, model: GPT) -> None:
+        self.blocks, self.device = blocks_of(model), model.token_embedding.weight.device
+        self.sums: dict[nn.Module, Any] = {}
+        self.n_counted = 0
+
+    @contextmanager
+    def add(self, targets: Int[Tensor, "batch query"]) -> Iterator[None]:
+        """While open, the model reads a batch with these targets."""
+        counted = (targets >= 0).to(self.device)
+        self.n_counted += int(counted.sum())
+
+        def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
+            summed = value[counted].float().sum(0).cpu().double()  # some devices have no float64
+            self.sums[module] = self.sums.get(module, 0) + summed
+
+        with ExitStack() as stack:
+            for block in self.blocks:
+                heads = block.attention.output
+                stack.enter_context(
+                    _hooked(heads, lambda module, x: add(module, x[0]), before=True)
+                )
+                stack.enter_context(_hooked(block.mlp, lambda module, _, x: add(module, x)))
+            yield
+
+    def means(self) -> dict[Part, Tensor]:
+        """As `mean_outputs` returns them; raises as it does."""
+        if not self.n_counted:
+            raise ValueError("batches: no token has a target; give targets of 0 or more")
+        means: dict[Part, Tensor] = {}
+        for layer, block in enumerate(self.blocks):
+            joined, added = (
+                (self.sums[module] / self.n_counted).float().to(self.device)
+                for module in (block.attention.output, block.mlp)
+            )
+            for head, mean in enumerate(joined.split(block.attention.d_head)):
+                means[layer, head] = mean
+            means[f"mlp {layer}"] = added
+        return means
 
 
 @contextmanager

@@ -23,11 +23,11 @@ from common.errors import token_label
 from data.floor import Floor, floor_of
 from data.tales import Tales
 from data.tokenizer import Tokenizer
-from model import GPT, eval_mode, wiring_matrices
+from model import GPT, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads
 from observe.guesses import guesses_of
-from observe.heads import HeadNames, documents_of, maps_of, spell
+from observe.heads import HeadNames, documents_of, read_maps, spell
 from observe.need import need
 from tensorboard_attention import Guesses, add_attention
 from tensorboard_attention.naming import HeadName
@@ -126,14 +126,15 @@ class AttentionMaps(Callback):
         if not self.config.has_maps(step, last, trainer.config.checkpoint_every):
             return
         if self.heads is None:
-            maps = self.probe.log(step)
+            maps, _ = self.probe.log(step)
         else:
             heads, documents = self.heads.measure(), self.heads.documents
             if has_images(step, last) and step != last:
-                heads.scores[NEED] = list(need(self.model, documents))
+                means = self.heads.outputs.means()
+                heads.scores[NEED] = list(need(self.model, documents, means))
                 heads.counts[NEED] = documents.n_tokens
             self.named = step, heads.names
-            maps = self.probe.log(step, heads, documents.where, self.heads.wiring())
+            maps, _ = self.probe.log(step, heads, documents.where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
 
@@ -204,14 +205,16 @@ class Probe:
         heads: Heads | None = None,
         where: str = THIS_TEXT,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
-    ) -> list[Maps]:
-        """Log the current maps; return them.
+    ) -> tuple[list[Maps], Guesses | None]:
+        """Log the current maps; return them, and what the model says of the tokens beside what can
+        be known of them.
 
         heads: what heads do, to show instead of what they do on this text. where: the text on which
             it, and the wiring, were measured.
         wiring: to show instead of that in this text.
         """
-        maps = maps_of(self.model, self.tokens)
+        maps, hidden = read_maps(self.model, self.tokens)
+        guesses = self._guesses(hidden)
         given = Heads({}, {}, []) if heads is None else heads
         measured = dict.fromkeys(given.scores, where)
         if wiring is None:  # this run has no text in which heads copy
@@ -229,17 +232,15 @@ class Probe:
             wiring=wiring,
             counts=given.counts,
             names=given.names or None,
-            guesses=self.guesses(),
+            guesses=guesses,
         )
-        return maps
+        return maps, guesses
 
-    @torch.no_grad()
-    def guesses(self) -> Guesses | None:
-        """What the model says of the tokens, beside what can be known of them."""
+    def _guesses(self, hidden: Float[Tensor, "1 token d_model"]) -> Guesses | None:
         if self.floor is None or (self.floor.unknown and not (self.floor.nats[1:] > 0).any()):
             return None  # nothing is known but what begins a document, which is certain
-        with eval_mode(self.model):
-            logits = self.model(self.tokens.to(next(self.model.parameters()).device))[0]
+        with torch.no_grad():
+            logits = self.model.logits(hidden[0])
         return guesses_of(logits, self.tokens[0].tolist(), self.floor, self.tokenizer)
 
     def draw(self, maps: Sequence[Maps], step: int) -> None:

@@ -18,6 +18,7 @@ from data.documents import N_TOKENS, ROWS, Documents
 from data.encoding import Dataset
 from data.tokenizer import Tokenizer
 from model import GPT, eval_mode, record_attention, wiring_matrices
+from model.hooks import OutputSums
 from tensorboard_attention.naming import Measure
 from tensorboard_attention.patterns import CONTINUES, PATTERNS, Text
 from tensorboard_attention.scores import Heads, heads_of
@@ -39,13 +40,14 @@ def documents_of(model: GPT, dataset: Dataset, n_tokens: int = N_TOKENS) -> Docu
     return Documents(dataset, length, n_tokens, rows)
 
 
-def maps_of(
+def read_maps(
     model: GPT, tokens: Int[Tensor, "batch token"]
-) -> list[Float[Tensor, "batch head query key"]]:
-    """The attention maps of every layer on the CPU, in float32, without dropout."""
+) -> tuple[list[Float[Tensor, "batch head query key"]], Float[Tensor, "batch token d_model"]]:
+    """The attention maps of every layer on the CPU, in float32, without dropout; and the residual
+    stream after the final norm."""
     with torch.no_grad(), eval_mode(model), record_attention(model) as maps:
-        model.hidden(tokens.to(next(model.parameters()).device))
-    return [weights.float().cpu() for weights in maps]
+        hidden = model.hidden(tokens.to(next(model.parameters()).device))
+    return [weights.float().cpu() for weights in maps], hidden
 
 
 def spell(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
@@ -55,10 +57,14 @@ def spell(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
 
 
 class HeadNames:
-    """The patterns and names of all heads over given documents."""
+    """The patterns and names of all heads over given documents.
+
+    outputs: what heads and MLPs compute on them, when the model was last measured.
+    """
 
     def __init__(self, model: GPT, spelled: Sequence[str], documents: Documents) -> None:
         self.model, self.documents = model, documents
+        self.outputs = OutputSums(model)
         texts = [
             Text(
                 window.ids,
@@ -85,8 +91,11 @@ class HeadNames:
 
     def _maps(self) -> Iterator[Maps]:
         windows = iter(self.documents.windows)
-        for inputs, _ in self.documents.batches:
-            for weights in torch.cat(maps_of(self.model, inputs), 1).numpy():
+        self.outputs = OutputSums(self.model)
+        for inputs, targets in self.documents.batches:
+            with self.outputs.add(targets):
+                maps, _ = read_maps(self.model, inputs)
+            for weights in torch.cat(maps, 1).numpy():
                 yield weights[:, : (n := len(next(windows).ids)), :n]
 
     def wiring(self) -> Float[Tensor, "3 layer head layer writer"] | None:

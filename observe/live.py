@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
 from common.files import read_json, real_path, replace_lines, replace_text
-from live.models import mean_batches, values_of
+from data.documents import Documents
+from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import about_run, describe, run_title
 from live.texts import page_texts
@@ -48,9 +49,8 @@ class LiveWeights(Callback):
         self.names: dict[str, Any] = {}  # by step, what heads are called
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
-        self.batches, self.where = mean_batches(
-            context.dataset, context.dataset.tokenizer, context.model.config.context_length
-        )
+        length = context.model.config.context_length
+        self.documents = maps.heads.documents if maps.heads else Documents(context.dataset, length)
 
     def on_start(self, trainer: Trainer) -> None:
         if self.size > MAX_BYTES:
@@ -58,7 +58,9 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        replace_text(self.folder / MODEL, json.dumps(described(self.context, self.where)) + "\n")
+        replace_text(
+            self.folder / MODEL, json.dumps(described(self.context, self.documents.where)) + "\n"
+        )
         with suppress(OSError, ValueError):  # of the steps before a resume
             names = read_json(self.folder / NAMES)
             self.names = {step: names[step] for step in map(str, self.steps()) if step in names}
@@ -75,8 +77,9 @@ class LiveWeights(Callback):
         if self.size > MAX_BYTES or not is_due:
             return
         with suppress(UserError):  # a diverging model's
-            model = self.context.model
-            data = packed_bytes(values_of(model, mean_outputs(model, self.batches)), WEIGHTS)
+            model, heads = self.context.model, self.maps.heads
+            read = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
+            data = packed_bytes(values_of(model, read), WEIGHTS)
             if self.maps.named and self.maps.named[0] == step:
                 self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")

@@ -20,7 +20,7 @@ from data.corpus import Corpus
 from data.documents import Documents
 from data.roles import ROLES, document_roles
 from data.tokenizer import Tokenizer
-from model import GPT, ablate_each_head, eval_mode, mean_outputs
+from model import GPT, ablate_each_head, eval_mode
 from model.gpt import Block
 from model.hooks import Batch, Part
 
@@ -30,9 +30,11 @@ KINDS = ("words mentioned before", "new words", "within words", "punctuation", "
 BEFORE, NEW, WITHIN, PUNCTUATION, SPACE = range(len(KINDS))
 
 
-def need(model: GPT, documents: Documents) -> Float[np.ndarray, "layer head"]:
-    """How much the loss rises without each head, in nats per token."""
-    means = mean_outputs(model, documents.batches)
+def need(
+    model: GPT, documents: Documents, means: Mapping[Part, Tensor]
+) -> Float[np.ndarray, "layer head"]:
+    """How much the loss rises without each head, in nats per token. means: what replaces it, as
+    `mean_outputs` returns them."""
     with eval_mode(model):
         losses = (token_losses(model, batch, means) for batch in documents.batches)
         rises = sum((without - loss).sum((-2, -1)) for without, loss in losses)

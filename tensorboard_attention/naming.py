@@ -102,20 +102,24 @@ class Measure:
         self.queries = np.zeros((2, len(self.names)))
         self.even = np.zeros((2, len(self.patterns)))
         for text, tokens in zip(texts, self.tokens, strict=True):
-            self.pairs[text.half] += self._by_distance(text, text.all)
-            self.marks[text.half] += [self._by_distance(text, cells) for cells in text.cells]
+            pairs = self._by_distance(text)
+            self.pairs[text.half] += pairs[0]
+            self.marks[text.half] += pairs[1:]
             cells = text.all[text.elsewhere[text.all % text.n_keys]]
             at = tokens[cells % text.n_keys], text.apart(cells) + self.longest
             np.add.at(self.token_pairs[text.half], at, 1)
             self.queries[text.half] += [*text.queries, *[text.counts.sum()] * 2]
             self.even[text.half] += text.even_shares
 
-    def _by_distance(
-        self, text: Text, cells: np.ndarray, weights: np.ndarray | None = None
-    ) -> np.ndarray:
-        apart = text.apart(cells) + self.longest
-        found: np.ndarray = np.bincount(apart, weights, 2 * self.longest)
-        return found
+    def _by_distance(self, text: Text, row: np.ndarray | None = None) -> np.ndarray:
+        """The sum of the weights at each distance, or the number of pairs: of all pairs, and then
+        of those that each pattern marks."""
+        kinds, n = [text.all, *text.cells], 2 * self.longest
+        cells = np.concatenate(kinds)
+        kind = np.repeat(np.arange(len(kinds)), [*map(len, kinds)])
+        at = text.apart(cells) + self.longest + kind * n
+        weights = None if row is None else row[cells]
+        return np.bincount(at, weights, n * len(kinds)).reshape(len(kinds), n)
 
     def __call__(self, maps: Iterable[np.ndarray]) -> Shares:
         """maps: of each text in order, shape (head, query, key)."""
@@ -128,13 +132,12 @@ class Measure:
                 on_token = np.zeros((2, n_heads, len(self.spelled)))
                 evenly = np.zeros((2, n_heads))
             for head, row in enumerate(weights.reshape(n_heads, -1)):
-                total[text.half, head] += self._by_distance(text, text.all, row[text.all])
-                marked[text.half, head] += [
-                    self._by_distance(text, cells, row[cells]) for cells in text.cells
-                ]
+                sums = self._by_distance(text, row)
+                total[text.half, head] += sums[0]
+                marked[text.half, head] += sums[1:]
             counted = weights[:, text.counts]
-            sums = counted.sum(1)[:, text.elsewhere]
-            np.add.at(on_token[text.half].T, tokens[text.elsewhere], sums.T)
+            elsewhere = counted.sum(1)[:, text.elsewhere]
+            np.add.at(on_token[text.half].T, tokens[text.elsewhere], elsewhere.T)
             evenly[text.half] += np.minimum(counted, text.even).sum((1, 2))
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._shares(total, marked, on_token, evenly)

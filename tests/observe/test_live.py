@@ -60,16 +60,14 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
     run_to(observer, 0, 0)
     assert torch.equal(before, torch.get_rng_state())
     model, tokenizer = observer.context.model, observer.context.dataset.tokenizer
-    means = mean_outputs(model, observer.batches)
+    documents = Documents(observer.context.dataset, model.config.context_length)
+    means = mean_outputs(model, documents.batches)
     text = pack(values_of(model, means), "float16")
     assert (tmp_path / "live/0.bin").read_bytes() == zlib.decompress(base64.b64decode(text))
     found = json.loads((tmp_path / "live/model.json").read_text())
     assert found == json.loads(json.dumps(describe(model, [], "float16", tokenizer, found["run"])))
     assert found["run"]["name"] == "a hen"
-    documents = Documents(observer.context.dataset, model.config.context_length)
     assert found["run"]["means"] == documents.where
-    for part, mean in mean_outputs(model, documents.batches).items():
-        torch.testing.assert_close(means[part], mean)
 
 
 def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from data.roles import ROLES
 from data.tales import Tales
 from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
-from model import GPT
+from model import GPT, mean_outputs
 from model.gpt import Block
 from observe.heads import documents_of, spell
 from observe.need import KINDS, need, target_kinds
@@ -53,7 +53,7 @@ def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
         gpt, dataset(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
     )
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
-    found = need(gpt, documents)
+    found = need(gpt, documents, mean_outputs(gpt, documents.batches))
     assert found.shape == (3, 2) and gpt.training
     assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
     gpt.eval()
