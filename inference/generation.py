@@ -87,7 +87,8 @@ def generate(
     Each sequence of `prompt` is read once and continued `num_samples` times: there are
     batch * num_samples samples, grouped by sequence. Temperature 0 takes the most likely
     token; otherwise see `sampling_probabilities`. `generator` must be on the model's device. The
-    model is in eval mode from the first token on until the generator is exhausted or closed.
+    model is in eval mode from the first token on until the generator is exhausted or closed; its
+    weights must stay as they are meanwhile.
 
     Raises ValueError, naming the argument, for an argument out of range.
     """
@@ -122,11 +123,11 @@ def _stream(
     weight = next(model.parameters())
     cached_from = window_start(n_prompt, context_length)
     cache = KVCache(model.config, len(prompt), weight.device, weight.dtype)
-    packed = Packed(model)
+    packed = None
     with eval_mode(model):
         # The samples of one prompt share its keys and values.
         last = model.hidden(prompt[:, cached_from:], cache)[:, -1]
-        logits = model.logits(last.repeat_interleave(num_samples, 0))
+        logits = model.logits(last).repeat_interleave(num_samples, 0)
         cache.repeat(num_samples)
         for n in range(n_prompt, n_prompt + max_new_tokens):
             start = window_start(n, context_length)
@@ -135,6 +136,7 @@ def _stream(
                 cached_from = start
             new = n - start - cache.length
             if new == 1:
+                packed = packed or Packed(model)
                 logits = packed.logits(tokens[:, n - 1 : n], cache)
             elif new:
                 logits = model.logits(model.hidden(tokens[:, n - new : n], cache)[:, -1])

@@ -1,8 +1,9 @@
 """The next token of a model with a cache, from fewer and larger products, on CPUs.
 
-Promises: what `GPT.logits(GPT.hidden(tokens, cache))` returns for one token more, to float
-tolerance. Whatever is attached to a model takes effect: while there are hooks, edits or recordings,
-and for other devices, half precision and other modules, the model itself is called.
+Promises: what `GPT.logits(GPT.hidden(tokens, cache))` returns in eval mode for one token more, to
+float tolerance. A model that was changed in any way is asked itself: by hooks, edits or recordings,
+also later, and by other modules or methods than `GPT` has by its config. So are models with
+settings that are not in `KNOWN` of model/config.py, in half precision, and on other devices.
 
 A product of a matrix and one vector takes as long as reading the matrix, which one core cannot do
 as fast as several; a small one, and any other operation on one token, takes as long as its call. So
@@ -19,20 +20,15 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
 
 from model import GPT, KVCache
-from model.attention import CausalSelfAttention, LayerCache, fused_attention
+from model.attention import LayerCache, fused_attention
 from model.gpt import Block, blocks_of
-from model.layers import MLPS, Dropout, NoPosition, PlainMLP, RMSNorm, Rotary, SwiGLU
-from model.loss import softcap
+from model.layers import PlainMLP, RMSNorm, SwiGLU
 
 MAX_JOINED = 1 << 21  # elements of matrices that are joined; a call takes little beside larger ones
-
-# A LoRA, a parametrization or a user's own part is a module of another type.
-KNOWN = {
-    *(Block, CausalSelfAttention, Rotary, NoPosition, *MLPS.values(), Dropout),
-    *(RMSNorm, nn.LayerNorm, nn.Linear, nn.Identity, nn.ModuleList),
-}
+METHODS = {"forward", "hidden", "logits", "embed"}
 
 Norm = Callable[[Tensor], Tensor]
 
@@ -40,25 +36,24 @@ Norm = Callable[[Tensor], Tensor]
 class Packed:
     """A model that continues its cache by one token.
 
-    Joined matrices are copies: make another one when the weights have changed.
+    Joined matrices and gains are copies, and others are not: make another one when weights have
+    changed.
     """
 
     def __init__(self, model: GPT) -> None:
         self.model = model
+        self.layers: list[_PackedBlock] | None = None
+        if not _is_own(model):
+            return
         modules, blocks = [*model.modules()], blocks_of(model)
         self.attends = [block.attention.attends for block in blocks]
         self.attached = [
+            *(all_modules._global_forward_hooks, all_modules._global_forward_pre_hooks),
             *(module._forward_hooks for module in modules),
             *(module._forward_pre_hooks for module in modules),
             *(block.attention.edits for block in blocks),
         ]
-        self.layers: list[_PackedBlock] | None = None
-        weight = model.unembedding.weight
-        is_full = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
-        parts = [*model.blocks.modules(), model.final_norm, model.unembedding]
-        is_known = {*map(type, parts)} <= KNOWN
-        is_fused = all(each[0] is fused_attention for each in self.attends)
-        if is_full and is_known and is_fused:
+        if self._is_plain():
             self.layers = [_PackedBlock(block) for block in blocks]
             self.final_norm = _norm(model.final_norm)
             self.unembedding = _Product(model.unembedding)
@@ -66,15 +61,41 @@ class Packed:
     def logits(
         self, tokens: Int[Tensor, "batch 1"], cache: KVCache
     ) -> Float[Tensor, "batch vocab"]:
-        """The logits after one token more of each sequence, which is added to the cache."""
+        """The logits after one token more of each sequence, which is added to the cache. Raises as
+        `GPT.hidden` does."""
         model = self.model
-        is_plain = not any(self.attached) and all(len(each) == 1 for each in self.attends)
-        if self.layers is None or not is_plain:
+        is_full = cache.length >= model.config.context_length
+        if self.layers is None or is_full or not self._is_plain():
             return model.logits(model.hidden(tokens, cache)[:, -1])
         x = model.embed(tokens, cache.length)[:, -1]
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             x = layer(x, layer_cache)
-        return softcap(self.unembedding(self.final_norm(x)), model.config.logit_softcap)
+        return self.unembedding(self.final_norm(x))
+
+    def _is_plain(self) -> bool:
+        """Whether nothing is attached to the model."""
+        return not any(self.attached) and all(each == [fused_attention] for each in self.attends)
+
+
+def _is_own(model: GPT) -> bool:
+    """Whether all of a model is as `GPT` builds it, by settings that are known here, in full
+    precision on a CPU."""
+    if type(model) is not GPT:
+        return False
+    try:
+        model.config.check_known("the packed products")
+    except ValueError:
+        return False
+    with torch.device("meta"):
+        built = GPT(model.config, model.vocab_size)
+    parameters = [*model.parameters()]
+    return (
+        repr(model) == repr(built)  # with the types, sizes, biases and epsilons of all modules
+        and len(blocks_of(model)) == model.config.n_layers
+        and not any(METHODS & {*vars(each)} for each in model.modules() if type(each) is not Block)
+        and all(each.device.type == "cpu" for each in parameters)
+        and {each.dtype for each in parameters} in ({torch.float32}, {torch.float64})
+    )
 
 
 class _PackedBlock:
@@ -83,7 +104,7 @@ class _PackedBlock:
     def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
         assert isinstance(mlp, SwiGLU | PlainMLP)
-        self.own_attention, self.own_mlp = attention, mlp
+        self.own = attention, mlp
         n_key = attention.key.out_features // attention.d_head
         n_query = attention.query.out_features // attention.d_head
         self.heads = (n_query, n_key, n_key)
@@ -109,18 +130,16 @@ class _PackedBlock:
     def attention(
         self, x: Float[Tensor, "batch d_model"], cache: LayerCache
     ) -> Float[Tensor, "batch d_model"]:
-        attention, (n_query, n_key, _) = self.own_attention, self.heads
+        (attention, _), (n_query, n_key, _) = self.own, self.heads
         heads = self.query_key_value(x).view(x.shape[0], -1, 1, attention.d_head)
         rotated, value = heads.split((n_query + n_key, n_key), dim=1)
         rotated = attention.position(self.head_norm(rotated), cache.length)
         query, key = rotated.split((n_query, n_key), dim=1)
         key, value = cache.append(key, value)
-        if attention.window is not None:
-            key, value = key[:, :, -attention.window :], value[:, :, -attention.window :]
         return self.output(fused_attention(query, key, value).flatten(1))
 
     def mlp(self, x: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_model"]:
-        mlp, up = self.own_mlp, self.up(x)
+        (_, mlp), up = self.own, self.up(x)
         if isinstance(mlp, PlainMLP):
             return self.down(mlp.activation(up))
         gate, up = up.chunk(2, dim=-1)

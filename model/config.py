@@ -19,7 +19,8 @@ MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
 MAX_SIZE = 10**9
 MAX_CONTEXT = 1 << 20  # the weights of a model with rotary positions do not bound it
 CHOICES: dict[str, Mapping[str, object]] = {"norm": NORMS, "position": POSITIONS, "mlp": MLPS}
-# What the other implementations of the model know: Hugging Face transformers, GGUF, the live page.
+# What the other implementations of the model know: Hugging Face transformers, GGUF, the live page,
+# and sampling on a CPU (inference/packed.py).
 # Of a setting with a default they know that alone, apart from those of training.
 KNOWN = {
     "norm": ("layernorm", "rmsnorm"),

@@ -139,13 +139,14 @@ def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
     found = OutputSums(model)
     with torch.no_grad(), eval_mode(model):
         for inputs, targets in batches:
-            with found.add(targets):
+            with found.reading(targets):
                 model.hidden(inputs.to(model.token_embedding.weight.device))
     return found.means()
 
 
 class OutputSums:
-    """What heads and MLPs compute, summed over batches that are read for another purpose, too."""
+    """What heads and MLPs compute, summed over batches that are read for another purpose, too, in
+    eval mode and without gradients."""
 
     def __init__(self, model: GPT) -> None:
         self.blocks, self.device = blocks_of(model), model.token_embedding.weight.device
@@ -153,10 +154,9 @@ class OutputSums:
         self.n_counted = 0
 
     @contextmanager
-    def add(self, targets: Int[Tensor, "batch query"]) -> Iterator[None]:
+    def reading(self, targets: Int[Tensor, "batch query"]) -> Iterator[None]:
         """While open, the model reads a batch with these targets."""
         counted = (targets >= 0).to(self.device)
-        self.n_counted += int(counted.sum())
 
         def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
             summed = value[counted].float().sum(0).cpu().double()  # some devices have no float64
@@ -170,6 +170,7 @@ class OutputSums:
                 )
                 stack.enter_context(_hooked(block.mlp, lambda module, _, x: add(module, x)))
             yield
+        self.n_counted += int(counted.sum())
 
     def means(self) -> dict[Part, Tensor]:
         """As `mean_outputs` returns them; raises as it does."""

@@ -23,7 +23,7 @@ from common.errors import token_label
 from data.floor import Floor, floor_of
 from data.tales import Tales
 from data.tokenizer import Tokenizer
-from model import GPT, wiring_matrices
+from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads
 from observe.guesses import guesses_of
@@ -239,7 +239,7 @@ class Probe:
     def _guesses(self, hidden: Float[Tensor, "1 token d_model"]) -> Guesses | None:
         if self.floor is None or (self.floor.unknown and not (self.floor.nats[1:] > 0).any()):
             return None  # nothing is known but what begins a document, which is certain
-        with torch.no_grad():
+        with torch.no_grad(), eval_mode(self.model):
             logits = self.model.logits(hidden[0])
         return guesses_of(logits, self.tokens[0].tolist(), self.floor, self.tokenizer)
 

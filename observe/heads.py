@@ -59,7 +59,7 @@ def spell(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
 class HeadNames:
     """The patterns and names of all heads over given documents.
 
-    outputs: what heads and MLPs compute on them, when the model was last measured.
+    outputs: what heads and MLPs compute on them, when the model last read them.
     """
 
     def __init__(self, model: GPT, spelled: Sequence[str], documents: Documents) -> None:
@@ -93,7 +93,7 @@ class HeadNames:
         windows = iter(self.documents.windows)
         self.outputs = OutputSums(self.model)
         for inputs, targets in self.documents.batches:
-            with self.outputs.add(targets):
+            with self.outputs.reading(targets):
                 maps, _ = read_maps(self.model, inputs)
             for weights in torch.cat(maps, 1).numpy():
                 yield weights[:, : (n := len(next(windows).ids)), :n]

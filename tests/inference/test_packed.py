@@ -6,10 +6,12 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from inference.packed import MAX_JOINED, Packed
 from model import KVCache, ablate
+from model.layers import RMSNorm, SwiGLU
 
 
 @pytest.fixture(params=[1, 3])  # the 13 rows of an output matrix are no multiple of 3
@@ -46,15 +48,19 @@ def test_logits_are_those_of_the_model(make_model, family, n_threads, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"window": 3}, {"logit_softcap": 2.0}, {"tied_embeddings": False}, {"mlp": "relu2"}],
-    ids=str,
+    "settings", [{"window": 3}, {"logit_softcap": 2.0}, {"mlp": "relu2"}], ids=str
 )
-def test_other_settings(make_model, n_threads, settings):
+def test_settings_that_are_not_known_are_left_to_the_model(make_model, settings):
     model = make_model(**settings).double()
-    packed = Packed(model)
-    assert packed.layers is not None
-    assert_equal(*both(model, torch.randint(13, (2, 8)), packed))
+    assert Packed(model).layers is None
+    assert_equal(*both(model, torch.randint(13, (2, 8))))
+
+
+def test_matrices_of_their_own_and_a_full_cache(make_model):
+    model = make_model(tied_embeddings=False).double()
+    assert_equal(*both(model, torch.randint(13, (2, 8))))
+    with pytest.raises(ValueError, match="9 tokens exceed context_length=8"):
+        both(model, torch.randint(13, (2, 9)))
 
 
 @contextmanager
@@ -62,14 +68,6 @@ def hooked(module):
     handle = module.register_forward_hook(lambda module, inputs, output: 2 * output)
     yield
     handle.remove()
-
-
-@contextmanager
-def parametrized(model):
-    nn.utils.parametrize.register_parametrization(
-        model.blocks[0].mlp.up, "weight", nn.Softplus(), unsafe=True
-    )
-    yield
 
 
 ATTACHED = {
@@ -93,25 +91,79 @@ def test_what_is_attached_later_takes_effect(make_model, name):
 
 
 class Halved(nn.Module):
-    """An MLP of a user."""
+    """A part of a user."""
 
-    def __init__(self, width):
+    def __init__(self, module):
         super().__init__()
-        self.matrix = nn.Linear(width, width)
+        self.module = module
 
+    def forward(self, *inputs):
+        return self.module(*inputs) / 2
+
+
+class Gelu(SwiGLU):
     def forward(self, x):
-        return self.matrix(x) / 2
+        return self.down(F.gelu(self.gate(x)) * self.up(x))
 
 
-def test_modules_of_another_kind_are_called(make_model):
-    model = make_model().double()
-    model.blocks[1].mlp = Halved(16).double()
-    assert_equal(*both(model, torch.randint(13, (1, 8))))
-    model = make_model().double()
-    with parametrized(model):
-        assert_equal(*both(model, torch.randint(13, (1, 8))))
-    half = make_model().bfloat16()
-    cache = KVCache(half.config, 1, dtype=torch.bfloat16)
+def zero(x):
+    return torch.zeros_like(x)
+
+
+def parametrize(model):
+    up = model.blocks[0].mlp.up
+    nn.utils.parametrize.register_parametrization(up, "weight", nn.Softplus(), unsafe=True)
+
+
+CHANGES = {
+    "another MLP": lambda model: setattr(model.blocks[1], "mlp", Halved(model.blocks[1].mlp)),
+    "an MLP of a subclass": lambda model: setattr(model.blocks[1], "mlp", Gelu(model.config)),
+    "no MLP": lambda model: setattr(model.blocks[1], "mlp", nn.Identity()),
+    "another attention": lambda model: setattr(
+        model.blocks[0], "attention", Halved(model.blocks[0].attention)
+    ),
+    "another unembedding": lambda model: setattr(model, "unembedding", Halved(model.unembedding)),
+    "norms of queries and keys": lambda model: setattr(
+        model.blocks[0].attention, "key_norm", nn.LayerNorm(4)
+    ),
+    "one epsilon": lambda model: setattr(model.blocks[0].attention.key_norm, "eps", 1.0),
+    "no epsilon": lambda model: setattr(model, "final_norm", RMSNorm(16)),
+    "a norm after a branch": lambda model: setattr(
+        model.blocks[0].mlp, "residual_dropout", nn.LayerNorm(16)
+    ),
+    "one bias less": lambda model: setattr(model.blocks[0].attention.key, "bias", None),
+    "fewer layers": lambda model: setattr(model, "blocks", model.blocks[:1]),
+    "a layer twice": lambda model: model.blocks.__setitem__(1, model.blocks[0]),
+    "a method": lambda model: setattr(model.blocks[0].mlp, "forward", zero),
+    "a method of the model": lambda model: setattr(model, "logits", lambda hidden: 2 * hidden),
+    "a parametrization": parametrize,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_was_changed_is_asked_itself(make_model, name):
+    model = make_model(bias=True).double()
+    CHANGES[name](model)
+    model.double()
+    tokens = torch.randint(13, (1, 8))
+    cache, own = (KVCache(model.config, 1, dtype=torch.float64) for _ in range(2))
+    packed = Packed(model)
+    assert packed.layers is None
     with torch.inference_mode():
-        logits = Packed(half).logits(torch.tensor([[1]]), cache)
-        assert torch.equal(logits, half(torch.tensor([[1]]))[:, -1])
+        for token in tokens.T:
+            expected = model.logits(model.hidden(token[None], own))[:, -1]
+            assert torch.equal(packed.logits(token[None], cache), expected)
+
+
+def test_half_precision_and_a_hook_of_all_modules(make_model):
+    assert Packed(make_model().bfloat16()).layers is None
+    model = make_model().double()
+    tokens = torch.randint(13, (1, 8))
+    packed = Packed(model)
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: output + 1 if isinstance(module, SwiGLU) else None
+    )
+    try:
+        assert_equal(*both(model, tokens, packed))
+    finally:
+        handle.remove()
