@@ -80,18 +80,20 @@ class Packed:
 def _is_own(model: GPT) -> bool:
     """Whether all of a model is as `GPT` builds it, by settings that are known here, in full
     precision on a CPU."""
-    if type(model) is not GPT:
+    if type(model) is not GPT or type(model.unembedding) is not nn.Linear:
         return False
     try:
         model.config.check_known("the packed products")
     except ValueError:
         return False
-    with torch.device("meta"):
-        built = GPT(model.config, model.vocab_size)
-    parameters = [*model.parameters()]
+    with torch.random.fork_rng(devices=[]):
+        built = Block(model.config)
+    # A text of a module has the types, sizes, biases and epsilons of all that is in it.
+    blocks, parameters = blocks_of(model), [*model.parameters()]
     return (
-        repr(model) == repr(built)  # with the types, sizes, biases and epsilons of all modules
-        and len(blocks_of(model)) == model.config.n_layers
+        len(blocks) == len(model.blocks) == model.config.n_layers
+        and {*map(repr, blocks)} == {repr(built)}
+        and repr(model.final_norm) == repr(built.mlp_norm)
         and not any(METHODS & {*vars(each)} for each in model.modules() if type(each) is not Block)
         and all(each.device.type == "cpu" for each in parameters)
         and {each.dtype for each in parameters} in ({torch.float32}, {torch.float64})
