@@ -126,26 +126,28 @@ class _PackedBlock:
         self, x: Float[Tensor, "batch d_model"], cache: LayerCache
     ) -> Float[Tensor, "batch d_model"]:
         attention_norm, mlp_norm = self.norms
-        x = x + self.attention(attention_norm(x), cache)
-        return x + self.mlp(mlp_norm(x))
+        x = self.output(self.attention(attention_norm(x), cache), x)
+        return self.down(self.mlp(mlp_norm(x)), x)
 
     def attention(
         self, x: Float[Tensor, "batch d_model"], cache: LayerCache
-    ) -> Float[Tensor, "batch d_model"]:
+    ) -> Float[Tensor, "batch width"]:
+        """The heads, joined."""
         (attention, _), (n_query, n_key, _) = self.own, self.heads
         heads = self.query_key_value(x).view(x.shape[0], -1, 1, attention.d_head)
         rotated, value = heads.split((n_query + n_key, n_key), dim=1)
         rotated = attention.position(self.head_norm(rotated), cache.length)
         query, key = rotated.split((n_query, n_key), dim=1)
         key, value = cache.append(key, value)
-        return self.output(fused_attention(query, key, value).flatten(1))
+        return fused_attention(query, key, value).flatten(1)
 
-    def mlp(self, x: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_model"]:
+    def mlp(self, x: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_mlp"]:
+        """The neurons."""
         (_, mlp), up = self.own, self.up(x)
         if isinstance(mlp, PlainMLP):
-            return self.down(mlp.activation(up))
+            return mlp.activation(up)
         gate, up = up.chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return F.silu(gate) * up
 
 
 class _Product:
@@ -159,14 +161,22 @@ class _Product:
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
         self.bias = torch.cat(biases) if biases else None
 
-    def __call__(self, x: Float[Tensor, "batch width"]) -> Float[Tensor, "batch out"]:
+    def __call__(
+        self, x: Float[Tensor, "batch width"], added: Float[Tensor, "batch out"] | None = None
+    ) -> Float[Tensor, "batch out"]:
+        """Of `x`, plus `added`."""
         # PyTorch multiplies one vector on one thread, but a batch of matrices on all of them.
-        products = [
-            torch.bmm(x.expand(part.shape[0], -1, -1), part).transpose(0, 1).flatten(1)
-            for part in self.parts
-        ]
-        product = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
-        return product if self.bias is None else product + self.bias
+        if x.shape[0] == len(self.parts) == 1 and self.bias is None:
+            (part,) = self.parts
+            x = x.expand(part.shape[0], -1, -1)
+            if added is None:
+                return torch.bmm(x, part).view(1, -1)
+            return torch.baddbmm(added.view(part.shape[0], 1, -1), x, part).view(1, -1)
+        products = [torch.bmm(x.expand(part.shape[0], -1, -1), part) for part in self.parts]
+        rows = [each.transpose(0, 1).flatten(1) for each in products]
+        product = rows[0] if len(rows) == 1 else torch.cat(rows, dim=-1)
+        product = product if self.bias is None else product + self.bias
+        return product if added is None else product + added
 
 
 def _divide(weight: Float[Tensor, "out width"]) -> list[Float[Tensor, "thread width rows"]]:
