@@ -94,7 +94,7 @@ def _is_own(model: GPT) -> bool:
         len(blocks) == len(model.blocks) == model.config.n_layers
         and {*map(repr, blocks)} == {repr(built)}
         and repr(model.final_norm) == repr(built.mlp_norm)
-        and not any(METHODS & {*vars(each)} for each in model.modules() if type(each) is not Block)
+        and not any(METHODS & {*vars(each)} for each in model.modules())
         and all(each.device.type == "cpu" for each in parameters)
         and {each.dtype for each in parameters} in ({torch.float32}, {torch.float64})
     )
@@ -164,7 +164,7 @@ class _Product:
     def __call__(
         self, x: Float[Tensor, "batch width"], added: Float[Tensor, "batch out"] | None = None
     ) -> Float[Tensor, "batch out"]:
-        """Of `x`, plus `added`."""
+        """Of `x`; with `added`, plus that."""
         # PyTorch multiplies one vector on one thread, but a batch of matrices on all of them.
         if x.shape[0] == len(self.parts) == 1 and self.bias is None:
             (part,) = self.parts

@@ -135,6 +135,9 @@ CHANGES = {
     "fewer layers": lambda model: setattr(model, "blocks", model.blocks[:1]),
     "a layer twice": lambda model: model.blocks.__setitem__(1, model.blocks[0]),
     "a method": lambda model: setattr(model.blocks[0].mlp, "forward", zero),
+    "a method of a block": lambda model: setattr(
+        model.blocks[0], "forward", lambda x, cache: 2 * x
+    ),
     "a method of the model": lambda model: setattr(model, "logits", lambda hidden: 2 * hidden),
     "a parametrization": parametrize,
 }
