@@ -36,6 +36,7 @@ def test_two_parallel_jobs(tmp_path: Path) -> None:
             assert alone[name] == pytest.approx(found[name], rel=1e-5)
 
 
+@pytest.mark.long
 def test_the_file_of_an_experiment_sweeps(tmp_path: Path) -> None:
     """As -m does: texts of the command line are divided, too, and names of folders are short."""
     (tmp_path / "mine/experiment").mkdir(parents=True)

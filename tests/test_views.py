@@ -28,7 +28,14 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("source", ["evidence", "log", None])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "evidence",
+        pytest.param("log", marks=pytest.mark.long),
+        pytest.param(None, marks=pytest.mark.long),
+    ],
+)
 def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, source: str | None) -> None:
     """Of the evidence at its step, without it of what the run logged, and without both that nothing
     was measured."""

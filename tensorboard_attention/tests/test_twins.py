@@ -84,6 +84,7 @@ def permuted(maps: list[Tensor]) -> list[Tensor]:
     return [layer.flip(1) for layer in reversed(maps)]
 
 
+@pytest.mark.long
 def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: Callable[..., Tab]) -> None:
     tokens, maps = [f" w{i}" for i in range(24)], causal_maps(6)
     for name, logged in (("one", maps), ("two", permuted(maps))):
