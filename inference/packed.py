@@ -8,7 +8,7 @@ settings that are not in `KNOWN` of model/config.py, in half precision, and on o
 A product of a matrix and one vector takes as long as reading the matrix, which one core cannot do
 as fast as several; a small one, and any other operation on one token, takes as long as its call. So
 the matrices of queries, keys and values are joined, and those of SwiGLU, each thread multiplies its
-share of their rows, and a norm is five calls instead of PyTorch's ten.
+share of their rows, and a norm is five calls, about half of PyTorch's.
 """
 
 from __future__ import annotations
