@@ -105,21 +105,24 @@ class _PackedBlock:
 
     def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
-        assert isinstance(mlp, SwiGLU | PlainMLP)
-        self.own = attention, mlp
-        n_key = attention.key.out_features // attention.d_head
-        n_query = attention.query.out_features // attention.d_head
-        self.heads = (n_query, n_key, n_key)
+        self.d_head, self.position = attention.d_head, attention.position
+        self.n_query = attention.query.out_features // attention.d_head
+        self.n_key = attention.key.out_features // attention.d_head
         self.norms = (_norm(block.attention_norm), _norm(block.mlp_norm))
         self.head_norm: Norm = nn.Identity()
         if isinstance(attention.query_norm, RMSNorm):
             norms = (attention.query_norm, attention.key_norm)
             gains = torch.stack([norm.get_parameter("weight") for norm in norms])
-            gains = gains.repeat_interleave(torch.tensor(self.heads[:2]), dim=0)
+            gains = gains.repeat_interleave(torch.tensor([self.n_query, self.n_key]), dim=0)
             self.head_norm = _norm(attention.query_norm, gains[:, None])
         self.query_key_value = _Product(attention.query, attention.key, attention.value)
         self.output = _Product(attention.output)
-        self.up = _Product(*((mlp.gate, mlp.up) if isinstance(mlp, SwiGLU) else (mlp.up,)))
+        self.activation: Callable[[Tensor], Tensor] | None = None  # of SwiGLU, there is a gate
+        if isinstance(mlp, SwiGLU):
+            self.up = _Product(mlp.gate, mlp.up)
+        else:
+            assert isinstance(mlp, PlainMLP)
+            self.up, self.activation = _Product(mlp.up), mlp.activation
         self.down = _Product(mlp.down)
 
     def __call__(
@@ -133,19 +136,18 @@ class _PackedBlock:
         self, x: Float[Tensor, "batch d_model"], cache: LayerCache
     ) -> Float[Tensor, "batch width"]:
         """The heads, joined."""
-        (attention, _), (n_query, n_key, _) = self.own, self.heads
-        heads = self.query_key_value(x).view(x.shape[0], -1, 1, attention.d_head)
-        rotated, value = heads.split((n_query + n_key, n_key), dim=1)
-        rotated = attention.position(self.head_norm(rotated), cache.length)
-        query, key = rotated.split((n_query, n_key), dim=1)
+        heads = self.query_key_value(x).view(x.shape[0], -1, 1, self.d_head)
+        rotated, value = heads.split((self.n_query + self.n_key, self.n_key), dim=1)
+        rotated = self.position(self.head_norm(rotated), cache.length)
+        query, key = rotated.split((self.n_query, self.n_key), dim=1)
         key, value = cache.append(key, value)
         return fused_attention(query, key, value).flatten(1)
 
     def mlp(self, x: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_mlp"]:
         """The neurons."""
-        (_, mlp), up = self.own, self.up(x)
-        if isinstance(mlp, PlainMLP):
-            return mlp.activation(up)
+        up = self.up(x)
+        if self.activation is not None:
+            return self.activation(up)
         gate, up = up.chunk(2, dim=-1)
         return F.silu(gate) * up
 

@@ -78,8 +78,8 @@ class LiveWeights(Callback):
             return
         with suppress(UserError):  # a diverging model's
             model, heads = self.context.model, self.maps.heads
-            read = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
-            data = packed_bytes(values_of(model, read), WEIGHTS)
+            means = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
+            data = packed_bytes(values_of(model, means), WEIGHTS)
             if self.maps.named and self.maps.named[0] == step:
                 self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")

@@ -102,7 +102,7 @@ class Measure:
         self.queries = np.zeros((2, len(self.names)))
         self.even = np.zeros((2, len(self.patterns)))
         for text, tokens in zip(texts, self.tokens, strict=True):
-            pairs = self._by_distance(text)
+            pairs = self._by_distance(self._places(text)[1])
             self.pairs[text.half] += pairs[0]
             self.marks[text.half] += pairs[1:]
             cells = text.all[text.elsewhere[text.all % text.n_keys]]
@@ -111,15 +111,20 @@ class Measure:
             self.queries[text.half] += [*text.queries, *[text.counts.sum()] * 2]
             self.even[text.half] += text.even_shares
 
-    def _by_distance(self, text: Text, row: np.ndarray | None = None) -> np.ndarray:
-        """The sum of the weights at each distance, or the number of pairs: of all pairs, and then
-        of those that each pattern marks."""
-        kinds, n = [text.all, *text.cells], 2 * self.longest
+    def _places(self, text: Text) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs of a text, and then those that each pattern marks: which cells they are, and
+        where `_by_distance` counts them."""
+        kinds = [text.all, *text.cells]
         cells = np.concatenate(kinds)
         kind = np.repeat(np.arange(len(kinds)), [*map(len, kinds)])
-        at = text.apart(cells) + self.longest + kind * n
-        weights = None if row is None else row[cells]
-        return np.bincount(at, weights, n * len(kinds)).reshape(len(kinds), n)
+        return cells, text.apart(cells) + self.longest + kind * 2 * self.longest
+
+    def _by_distance(self, at: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        """The sum of the weights at each distance, or the number of pairs: of all, and of those of
+        each pattern."""
+        shape = 1 + len(self.patterns), 2 * self.longest
+        found: np.ndarray = np.bincount(at, weights, shape[0] * shape[1]).reshape(shape)
+        return found
 
     def __call__(self, maps: Iterable[np.ndarray]) -> Shares:
         """maps: of each text in order, shape (head, query, key)."""
@@ -131,8 +136,9 @@ class Measure:
                 marked = np.zeros((2, n_heads, *self.marks.shape[1:]))
                 on_token = np.zeros((2, n_heads, len(self.spelled)))
                 evenly = np.zeros((2, n_heads))
+            cells, at = self._places(text)
             for head, row in enumerate(weights.reshape(n_heads, -1)):
-                sums = self._by_distance(text, row)
+                sums = self._by_distance(at, row[cells])
                 total[text.half, head] += sums[0]
                 marked[text.half, head] += sums[1:]
             counted = weights[:, text.counts]
