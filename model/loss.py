@@ -97,10 +97,11 @@ class _InParts(torch.autograd.Function):
         is_cast = torch.is_autocast_enabled(device)
         ctx.dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
         ctx.cap, ctx.is_scaled = cap, has_gradients and ctx.dtype == torch.float16
-        is_complete = has_gradients and not ctx.is_scaled
-        loss, gradients = _in_parts(hidden, weight, targets, cap, ctx.dtype, None, is_complete)
-        if has_gradients:
-            ctx.save_for_backward(*((hidden, weight, targets) if ctx.is_scaled else gradients))
+        if ctx.is_scaled or not has_gradients:
+            ctx.save_for_backward(hidden, weight, targets)
+            return _loss(hidden, weight, targets, cap, ctx.dtype)
+        loss, *gradients = _with_gradients(hidden, weight, targets, cap, ctx.dtype)
+        ctx.save_for_backward(*gradients)
         return loss
 
     @staticmethod
@@ -108,41 +109,57 @@ class _InParts(torch.autograd.Function):
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         if ctx.is_scaled:
             hidden, weight, targets = ctx.saved_tensors
-            _, gradients = _in_parts(hidden, weight, targets, ctx.cap, ctx.dtype, scale, True)
+            found = _with_gradients(hidden, weight, targets, ctx.cap, ctx.dtype, scale)
+            gradients = [*found[1:]]
         else:
             gradients = [gradient * scale for gradient in ctx.saved_tensors]
         return *gradients, None, None, None
 
 
-def _in_parts(
+def _loss(
     hidden: Float[Tensor, "token d_model"],
     weight: Float[Tensor, "vocab d_model"],
     targets: Int[Tensor, " token"],
     cap: float | None,
     dtype: torch.dtype,
-    scale: Float[Tensor, ""] | None,
-    has_gradients: bool,
-) -> tuple[Float[Tensor, ""], list[Tensor]]:
-    """The summed loss of all tokens, and if asked for the gradients of hidden states and weight,
-    times `scale` (None: 1). Products are in `dtype`, and sums over parts in float32.
+) -> Float[Tensor, ""]:
+    """The summed loss of all tokens, with products in `dtype`."""
+    matrix, rows = weight.to(dtype), _rows(weight)
+    loss = torch.zeros((), device=hidden.device)
+    for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+        logits = softcap(F.linear(part.to(dtype), matrix).float(), cap)
+        loss += cross_entropy(logits, target, "sum")
+    return loss
+
+
+def _rows(weight: Float[Tensor, "vocab d_model"]) -> int:
+    """How many tokens a part has."""
+    rows = max(1, PART_BYTES // (4 * len(weight)))
+    return min(rows, CPU_ROWS) if weight.device.type == "cpu" else rows
+
+
+def _with_gradients(
+    hidden: Float[Tensor, "token d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, " token"],
+    cap: float | None,
+    dtype: torch.dtype,
+    scale: Float[Tensor, ""] | None = None,
+) -> tuple[Float[Tensor, ""], Tensor, Tensor]:
+    """`_loss`, and its gradients with respect to hidden states and weight, times `scale` (None: 1),
+    summed over parts in float32.
 
     With p the softmax of the logits z, the gradient of a token's loss is p, less 1 at its target.
     """
-    n_vocab = len(weight)
-    rows = max(1, PART_BYTES // (4 * n_vocab))
-    rows = min(rows, CPU_ROWS) if weight.device.type == "cpu" else rows
+    n_vocab, rows = len(weight), _rows(weight)
     matrix = weight.to(dtype)  # once for all parts
-    if has_gradients and n_vocab % ALIGNED:  # logits of no token fill a row
+    if n_vocab % ALIGNED:  # logits of no token fill a row
         matrix = F.pad(matrix, (0, 0, 0, -n_vocab % ALIGNED))
-    of_hidden = []
-    of_weight = torch.zeros_like(matrix if has_gradients else matrix[:0], dtype=torch.float32)
+    of_hidden, of_weight = [], torch.zeros_like(matrix, dtype=torch.float32)
     loss = torch.zeros((), device=hidden.device)
     for part, target in zip(hidden.split(rows), targets.split(rows), strict=True):
         x = part.to(dtype)
         logits = softcap(F.linear(x, matrix).float(), cap)
-        if not has_gradients:
-            loss += cross_entropy(logits, target, "sum")
-            continue
         logits[:, n_vocab:] = -math.inf  # which makes their probability and gradient zero
         is_scored = (target != IGNORED)[:, None]
         column = target[:, None].where(is_scored, 0)
@@ -159,6 +176,4 @@ def _in_parts(
         of_logits = p.to(dtype)
         of_hidden.append((of_logits @ matrix * is_scored).to(hidden.dtype))
         of_weight += of_logits.T @ (x * is_scored)
-    if not has_gradients:
-        return loss, []
-    return loss, [torch.cat(of_hidden), of_weight[:n_vocab].to(weight.dtype)]
+    return loss, torch.cat(of_hidden), of_weight[:n_vocab].to(weight.dtype)
