@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from scipy import stats
 
 import glassgpt
 from inference.opening import OpenRun
@@ -65,25 +61,6 @@ def test_a_reading_is_one_forward_pass_and_has_the_edits(tiny_run: Path) -> None
     with pytest.raises(ValueError, match="text: has 0 tokens"):
         run.read("", start="text")
     assert run.read(text, start="text").tokens.tolist() == run.tokenizer.encode(text)
-
-
-def test_the_power_law_of_the_page_is_that_of_scipy(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Over runs above the floor, of which one is below it."""
-    found = [(100, 1.0), (200, 0.6), (400, 0.4), (800, 0.2), (900, 0.0)]
-    for n, above in found:
-        copy = tmp_path / f"runs/scaling/{n}"
-        shutil.copytree(tiny_run, copy)
-        summary = json.loads((copy / "summary.json").read_text())
-        summary |= {"parameters": n, "val_bpb": summary["floor_bpb"] + above}
-        (copy / "summary.json").write_text(json.dumps(summary))
-    monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/scaling.md").read_text(), re.DOTALL)
-    exec(compile(code, "scaling.md", "exec"), {})
-    expected = stats.linregress(*np.log(found[:-1]).T)
-    alpha = f"alpha = {-expected.slope:.3f}, standard error {expected.stderr:.3f}"
-    assert capsys.readouterr().out.endswith(f"{alpha}\n")
 
 
 def imported(folder: Path) -> subprocess.CompletedProcess[str]:
