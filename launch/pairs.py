@@ -36,13 +36,16 @@ class Runs:
 
     def __init__(self, side: Side, *label: str) -> None:
         self.side, self.code, self.key = side, code_sha256(), settings_sha256(side.settings)
-        digits = f"{self.key[:6]}{self.code[:6]}"
+        self.digits = f"{self.key[:6]}{self.code[:6]}"
         task = [side.overrides[name] for name in ("experiment", "data") if name in side.overrides]
-        folders = sorted(VERDICT.glob(f"*_{digits}"))  # perhaps from a command with other words
-        new = VERDICT / f"{file_name(','.join((*label, *task)))}_{digits}"
-        self.folder = folders[0] if folders else new
+        self.folder = VERDICT / f"{file_name(','.join((*label, *task)))}_{self.digits}"
+        self._find()
         self.rows: dict[int, Row | None] = {}
         self.seconds: list[float] = []
+
+    def _find(self) -> None:
+        """Take the folder that is there, perhaps from a command with other words."""
+        self.folder = min(VERDICT.glob(f"*_{self.digits}"), default=self.folder)
 
     def row(self, seed: int) -> Row | None:
         """The row of the run with a seed, trained if it is not there; None if it diverged.
@@ -50,6 +53,7 @@ class Runs:
         Raises UserError if it cannot be trained, and if the code has changed meanwhile.
         """
         if seed not in self.rows:
+            self._find()  # another verdict may have begun it since
             began, is_there = time.monotonic(), self.is_finished(seed)
             self.rows[seed] = self._read(seed) if is_there or self._train(seed) else None
             if not is_there:

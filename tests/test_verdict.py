@@ -111,6 +111,13 @@ def test_what_is_said_of_finished_runs(
     assert after == before, "nothing is trained again"
 
 
+def test_a_base_that_another_verdict_has_begun_since_is_taken(here: Path, tiny_run: Path) -> None:
+    base, _ = sides(IDEA)
+    run = put(tiny_run, Runs(base.side, "other words"), 1, 2.0)
+    row = base.row(1)
+    assert row and Path(row["run"]) == run
+
+
 def test_a_verdict_is_stopped_and_continued(here: Path, tiny_run: Path) -> None:
     """The run that was stopped ends as if it had not been, and is that of train.py."""
     base, idea = sides(IDEA)
