@@ -7,11 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
-import torch
-from jaxtyping import Int64
-from torch import Tensor
-
 from data.corpus import Corpus
 from data.encoding import Dataset
 from model import GPT
@@ -96,7 +91,3 @@ class RunContext:
         """Whether an evaluation after `step` steps logs a sample."""
         every = self.config.observe.samples.every
         return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)
-
-    def validation_tokens(self, count: int) -> Int64[Tensor, " token"]:
-        """The first `count` tokens of the validation split."""
-        return torch.from_numpy(self.dataset.val[:count].astype(np.int64))

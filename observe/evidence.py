@@ -5,28 +5,10 @@ A head is judged over many texts and not over one: what it attends to (observe/h
 tokens the model needs it, and the passages in which it needs it most. "Without a head" means with
 its output, at every token, replaced by its mean over all tokens that are scored.
 
-step       completed steps of the model
-n_tokens   how many tokens were scored
-where      the documents, in words
-windows    what was read: for each window, the number of its tokens in `ids`
-ids        the windows one after another, as places in `spelled`. An "at" is a place in `ids`.
-spelled    what tokens spell
-heads      by name, such as "L1H3":
-    role      its name with a percentage, such as "nearby 87%", and the name of the pattern
-    says      the headline: special and usual
-    details   how it was measured
-    interest  from 0 to 1: how much the name says
-    shares    by pattern: the share of attention, and over how many queries
-    need      the rise of the loss without the head in nats per token, and in each half
-    kinds     by kind of target: its part of the need, and in each half; they add up to the need
-    passages  where the loss of a token rises most without the head, one in a window: [at, rise in
-              nats, [[place of a token that the head attended to, weight], ...]]
-neurons    of each layer:
-    active    the share of tokens at which the input of the activation function is positive
-    passages  where its output is largest in size, one in a window: [at, output]
-    raises, lowers   the tokens whose logits it raises and lowers most in the first passage, by the
-              direct path alone. Where its output has the other sign, it lowers and raises them.
-    All three are empty if its output is 0 at every token.
+The format is in `tensorboard_attention.evidence`. A neuron is active where the input of its
+activation function is positive. What it raises and lowers is by the direct path alone; where its
+output has the other sign, it lowers and raises them. If its output is 0 at every token, all three
+are empty.
 """
 
 from __future__ import annotations

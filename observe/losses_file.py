@@ -1,14 +1,7 @@
 """losses.jsonl: the loss of every token of a few texts at every evaluation, for the Attention tab.
 
-Its first line has
-
-unit     of the values
-texts    the targets of each text, as labels
-groups   by name: for each text, the places of its targets in this group
-floor    of each text, the loss of a perfect model on its targets, in bits; null if unknown
-
-and each of the others a `step`, "values", by group, over all texts that are scored, and "bits" of
-these texts.
+The format is in `tensorboard_attention.losses`: groups are over all texts that are scored, the rest
+is of the first few.
 """
 
 from __future__ import annotations

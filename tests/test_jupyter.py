@@ -14,15 +14,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright import sync_api
 
-from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS
+from tensorboard_attention.tests.chromium import PATH, chromium
 from tests.conftest import ROOT, free_port
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not find_spec("jupyterlab"), reason="needs the extra notebook"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(PATH is None, reason="no Chromium is installed"),
 ]
 CELLS = (
     "import torch\nfrom tensorboard_attention import show\n"
@@ -63,21 +62,19 @@ def address(tiny_run: Path, tmp_path: Path) -> Iterator[str]:
 
 
 def test_maps_and_the_live_page_are_displayed_in_cells(address: str) -> None:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 2400})
-        page.goto(address)
-        page.locator(".jp-Notebook .jp-Cell").nth(2).wait_for(timeout=60_000)
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        frames = [page.frame_locator("iframe[title=Attention]").nth(n) for n in range(3)]
-        frames[0].locator("main[data-shown]").wait_for(timeout=120_000)
-        assert frames[0].locator("h1").inner_text() == "Of any model"
-        frames[1].locator("main[data-shown]").wait_for(timeout=120_000)
-        assert "deer" in frames[1].locator(".text").first.inner_text()
-        frames[2].locator("main[aria-busy=false]").wait_for(timeout=120_000)
-        assert frames[2].locator("textarea").input_value() == "Once there was a jolly deer."
-        for frame in frames:
-            sizes = frame.locator("html").evaluate("(html) => [html.scrollHeight, innerHeight]")
-            assert 0 <= sizes[1] - sizes[0] <= 4
-        browser.close()
+    page = chromium().new_page(viewport={"width": 1280, "height": 2400})
+    page.goto(address)
+    page.locator(".jp-Notebook .jp-Cell").nth(2).wait_for(timeout=60_000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    frames = [page.frame_locator("iframe[title=Attention]").nth(n) for n in range(3)]
+    frames[0].locator("main[data-shown]").wait_for(timeout=120_000)
+    assert frames[0].locator("h1").inner_text() == "Of any model"
+    frames[1].locator("main[data-shown]").wait_for(timeout=120_000)
+    assert "deer" in frames[1].locator(".text").first.inner_text()
+    frames[2].locator("main[aria-busy=false]").wait_for(timeout=120_000)
+    assert frames[2].locator("textarea").input_value() == "Once there was a jolly deer."
+    for frame in frames:
+        sizes = frame.locator("html").evaluate("(html) => [html.scrollHeight, innerHeight]")
+        assert 0 <= sizes[1] - sizes[0] <= 4
+    page.close()

@@ -8,7 +8,6 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from inference.opening import open_run
 from tensorboard_attention.summary import name_fields
-from tensorboard_attention.tests.conftest import CHROMIUM, FLAGS, Tab, tensorboard
+from tensorboard_attention.tests.conftest import Tab, browser, tensorboard
 from tensorboard_attention.tests.events import HEADER, event, write
 from tests.conftest import command, files, succeed
 
-
-@pytest.fixture
-def browser() -> Iterator[sync_api.Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with sync_api.sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+__all__ = ["browser"]
 
 
 def embedded(page: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,13 +25,12 @@ from werkzeug.test import Client
 from tensorboard_attention import add_attention, page
 from tensorboard_attention.export import STATIC
 from tensorboard_attention.plugin import AttentionPlugin
+from tensorboard_attention.tests.chromium import chromium
 
 # Tests assert no timings.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 READ = """all => all.map(each =>
     [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
 HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
@@ -55,12 +53,9 @@ def served(logs: Path) -> Get:
     return get
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with sync_api.sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+@pytest.fixture(scope="session")
+def browser() -> sync_api.Browser:
+    return chromium()
 
 
 @contextmanager

@@ -19,18 +19,12 @@ from common.errors import UserError
 from common.settings import Values, build, flat, literal, typed
 from convert import ConvertConfig
 from launch.cli import VERSION, plain_values
-from launch.quoting import if_sweep, read_arguments
+from launch.quoting import CONFIGS, choices, if_sweep, read_arguments
 from launch.schema import TrainConfig
 from model import GPT
 from shapes import ShapesConfig
 from store.settings import read_settings, settings_yaml
-from tests.conftest import ROOT, settings_of
-
-CONFIGS = ROOT / "configs"
-
-
-def options(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+from tests.conftest import settings_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,8 +107,8 @@ def test_a_mistake_in_the_form_of_an_argument(
 
 @pytest.mark.parametrize("group", ["data", "tokenizer", "model", "optimizer"])
 def test_every_option_of_every_group_builds(group: str) -> None:
-    assert options(group)
-    for option in options(group):
+    assert choices(group)
+    for option in choices(group):
         extra = ["data.path=x"] if option == "text" else []
         config = built(f"{group}={option}", *extra)
         part = getattr(config, group)

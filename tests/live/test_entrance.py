@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from data.corpora import open_corpus
 from data.corpus import text_of
@@ -18,7 +18,7 @@ from inference.corpus import corpus_of
 from inference.opening import open_run
 from live.texts import spare_text
 from model import mean_outputs
-from tests.conftest import TINY, command, seal, succeed
+from tests.conftest import TINY, command, succeed
 from tests.live.pages import data_in, rounded, weights_in
 
 
@@ -131,10 +131,3 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     (run / "config.yaml").write_text(yaml.safe_dump({"model": config["model"], "data": None}))
     data = data_in(page(run, "checkpoints=all", name="converted.html"))
     assert data["steps"] == [3, 6]
-
-
-def scale(folder: Path, factor: float) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["final_norm.weight"] = weights["final_norm.weight"] * factor
-    save_file(weights, folder / "model.safetensors")
-    seal(folder)
