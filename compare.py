@@ -97,13 +97,17 @@ def main(values: Values) -> None:
 
 
 def curves_beside(groups: Sequence[Group]) -> str:
-    """Write the mean curves of each group beside the runs; returns their folder."""
-    from observe.curves import write_curves  # and with it TensorBoard, which takes a second
+    """Write the mean curves of each group beside the runs, in the place of all that are there;
+    returns their folder."""
+    from observe.curves import EVENTS, write_curves  # and with it TensorBoard, which takes a second
 
     runs = {group.label: [Path(row["run"]) for row in group.rows] for group in groups}
     parents = [str(run.absolute().parent) for found in runs.values() for run in found]
     folder = Path(os.path.relpath(os.path.commonpath(parents))) / "curves"
-    write_curves(folder, runs)
+    written = write_curves(folder, runs)
+    for earlier in {*folder.iterdir()} - {*written}:
+        for file in earlier.glob(EVENTS):
+            file.unlink()
     return str(folder)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from common.errors import UserError, check_choice, check_path, printable
 from common.files import check_creatable, real_path
 from common.settings import Values, build
+from data.tokenizer import Tokenizer
 from exchange.export import to_folder, to_gguf
 from exchange.hub import fetch, is_hub_name
 from exchange.run import to_run
@@ -85,7 +86,9 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
     if config.checkpoint is not None:
         raise UserError(f"checkpoint: {source} is no run and has one model; leave checkpoint out")
     said = to_run(source, target, config.source, config.dtype)
-    return f"{said}\nTry: python sample.py run={shlex.quote(str(target))} prompt=Once"
+    # Where nothing stands before a prompt, one may begin in the middle of a document.
+    prompt = " prompt=Once" if Tokenizer.load(target / "tokenizer").beginning()[1] else ""
+    return f"{said}\nTry: python sample.py run={shlex.quote(str(target))}{prompt}"
 
 
 def check_paths(config: ConvertConfig) -> tuple[Path, Path]:

@@ -110,6 +110,10 @@ class LookConfig:
                     f"{name}: is for the page in which the model runs; leave it out, or give "
                     "html=FILE without text and steps"
                 )
+        if self.steps == "all" and self.checkpoint == "best":
+            raise ValueError("steps: all are more than checkpoint=best; leave one of them out")
+        if self.start != "document" and self.text is None:
+            raise ValueError("start: is that of a text; give one, or leave start out")
         if self.checkpoints == "all" and self.checkpoint == "best":
             raise ValueError(
                 "checkpoints: all are more than checkpoint=best; leave one of them out"
@@ -219,6 +223,8 @@ def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple
     try:
         return opened.text(cache_dir)
     except UserError as error:
+        if str(error).startswith("cache_dir:"):  # a mistake, where a text may be missing
+            raise
         print(printable(f"note: the page begins with a tale: {error}"), file=sys.stderr)
         return None, None
 

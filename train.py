@@ -76,7 +76,12 @@ def train(settings: Settings) -> float:
                 precision=started.precision,
                 check=run.check_in_place,
             )
-            summary = trainer.fit()
+            try:
+                summary = trainer.fit()
+            except Diverged:
+                if ranks.is_main:
+                    run.mark_diverged(state.step)
+                raise
             if summary and ranks.is_main:
                 run.write_summary(summary)
                 trainer.call("on_result")

@@ -36,6 +36,7 @@ from typing import Any
 
 from common.errors import UserError, check_range, pluralize, printable
 from common.settings import Values, build
+from data.corpora import open_corpus
 from launch.cli import run_script
 from launch.idea import check_sides, divide, open_side
 from launch.pairs import EarlierRuns, Runs
@@ -79,10 +80,12 @@ def main(values: Values) -> None:
     of_base, of_idea = map(open_side, divide(config.idea, config.base))
     if config.against is None:
         check_sides(of_base, of_idea)
-        base, idea = Runs(of_base, "base"), Runs(of_idea, *of_idea.beyond(of_base))
+    text = open_corpus(of_idea.data).fingerprint()
+    if config.against is None:
+        base, idea = Runs(of_base, text, "base"), Runs(of_idea, text, *of_idea.beyond(of_base))
         seeds = [*range(config.seeds_from, config.seeds_from + config.max_pairs)]
     else:
-        idea = Runs(of_idea, "base")
+        idea = Runs(of_idea, text, "base")
         base = EarlierRuns(config.against, idea)
         seeds = sorted(seed for seed in base.rows if seed >= config.seeds_from)[: config.max_pairs]
         if not seeds:

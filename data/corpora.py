@@ -49,7 +49,7 @@ def open_corpus(config: CorpusConfig, trusted: bool = True) -> Corpus:
         path = getattr(config, "path", None)
         if trusted or path is None or os.path.lexists(local_path(path)):
             raise
-        moved = f"add data={config.name} data.path=NEW"
+        moved = f"train.py and evaluate.py take data={config.name} data.path=NEW"
         raise UserError(f"{error}; if the text was moved, {moved}") from error
 
 

@@ -188,8 +188,8 @@ def _check_schema(schema: Any, name: str, field: str) -> None:
 def line_texts(name: str, field: str) -> Iterator[str | None]:
     _check(name, field, ["text"])
     with _open(name) as file:
-        for line in io.TextIOWrapper(file, "utf-8"):
-            yield line.rstrip("\n")
+        for line in io.TextIOWrapper(file, "utf-8-sig", newline="\n"):
+            yield line.rstrip("\r\n")
 
 
 # By the suffix of a file.

@@ -38,6 +38,8 @@ def print_circuit(
     try:
         by, what = opened.means(cache_dir), "its mean over validation text"
     except UserError as error:
+        if str(error).startswith("cache_dir:"):  # a mistake, where a text may be missing
+            raise
         print(printable(f"note: parts that are off give zeros: {error}"), file=sys.stderr)
         by, what = "zero", "zeros"
     n_parts, parts = len(parts_of(opened.model)), None
@@ -150,8 +152,9 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
         )
     Console(width=WIDTH, highlight=False, markup=False).print(table)
     of_both = losses.isfinite() & known.isfinite() & (torch.arange(len(ids)) >= begun)
-    loss, least = (float(values[of_both].mean()) for values in (losses, known))
-    print(f"loss {loss:.4f} nats per token, floor {least:.4f}, avoidable {loss - least:+.4f}")
+    if of_both.any():
+        loss, least = (float(values[of_both].mean()) for values in (losses, known))
+        print(f"loss {loss:.4f} nats per token, floor {least:.4f}, avoidable {loss - least:+.4f}")
     if floor.unknown:
         print(f"note: {floor.unknown}", file=sys.stderr)
 

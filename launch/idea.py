@@ -11,11 +11,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from common.errors import UserError
+from common.files import sha256
 from common.settings import Values, flat
+from data.corpus import CorpusConfig
 from launch.cli import plain_values
 from launch.quoting import read_arguments, setting_name
 from launch.schema import TrainConfig
 from launch.settings import open_settings
+from store.checkpoint import STATE
 from store.comparison import differing
 from store.run import is_latest
 
@@ -35,10 +38,13 @@ Overrides = Mapping[str, str]  # settings as on the command line of train.py, by
 
 
 class Side(NamedTuple):
-    """What is trained: overrides as on the command line of train.py, and all settings by name."""
+    """What is trained: overrides as on the command line of train.py, all settings by name, those of
+    the text, and a checksum of the weights to start from."""
 
     overrides: Overrides
     settings: Values
+    data: CorpusConfig
+    weights: str = ""
 
     def beyond(self, other: Side) -> list[str]:
         """The overrides that the other side does not have."""
@@ -85,7 +91,11 @@ def open_side(overrides: Overrides) -> Side:
         values = plain_values(composed)
         if is_latest(values["init_from"] or ""):
             raise UserError("init_from: latest can change meanwhile; give the folder of a run")
-        return Side(overrides, flat(open_settings(values).values))
+        opened = open_settings(values)
+        weights = ""
+        if opened.pretrained:  # which can be trained further
+            weights = sha256(opened.pretrained.checkpoints.find("last", "init_from") / STATE)
+        return Side(overrides, flat(opened.values), opened.config.data, weights)
     finally:
         hydra_config.cfg = before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from hydra.core.hydra_config import HydraConfig
 
 from common.errors import UserError
 from common.files import file_name, read_json
+from common.settings import flat
 from launch.idea import Side
 from store.code import EXPECTED, ROOT, code_sha256
 from store.comparison import differing, settings_sha256
-from store.results import Row, read_finished, read_row
+from store.results import Row, find_runs, read_finished, read_row
 from store.run import VERDICT, Run
+from store.settings import read_settings
 
 BUSY = "another process is"  # in a message of train.py
 SECONDS = 5.0  # between looks at whether that process has finished
@@ -28,15 +31,18 @@ QUIET = ("observe.terminal=false", "observe.tensorboard=false")  # unless they a
 class Runs:
     """The runs of one side, each trained when it is asked for.
 
+    text: the fingerprint of the corpus.
     label: words for the name of their folder.
-    folder: that of the settings and the code; a run is in a folder in it, named after its seed.
+    folder: that of the settings, the text, the weights to start from and the code; a run is in a
+        folder in it, named after its seed.
     rows: by seed; None for a run that diverged.
     seconds: which those runs took that this process has trained.
     """
 
-    def __init__(self, side: Side, *label: str) -> None:
+    def __init__(self, side: Side, text: str, *label: str) -> None:
         self.side, self.code, self.key = side, code_sha256(), settings_sha256(side.settings)
-        self.digits = f"{self.key[:6]}{self.code[:6]}"
+        rest = hashlib.sha256(f"{self.code} {text} {side.weights}".encode()).hexdigest()
+        self.digits = f"{self.key[:6]}{rest[:6]}"
         task = [side.overrides[name] for name in ("experiment", "data") if name in side.overrides]
         self.folder = VERDICT / f"{file_name(','.join((*label, *task)))}_{self.digits}"
         self._find()
@@ -54,11 +60,15 @@ class Runs:
         """
         if seed not in self.rows:
             self._find()  # another verdict may have begun it since
-            began, is_there = time.monotonic(), self.is_finished(seed)
-            self.rows[seed] = self._read(seed) if is_there or self._train(seed) else None
-            if not is_there:
+            if not self.is_finished(seed):
+                began = time.monotonic()
+                self._train(seed)
                 self.seconds.append(time.monotonic() - began)
+            self.rows[seed] = None if self._run(seed).diverged_file.exists() else self._read(seed)
         return self.rows[seed]
+
+    def _run(self, seed: int) -> Run:
+        return Run(self.folder / f"seed={seed}")
 
     def folders(self, seeds: Iterable[int]) -> list[Path]:
         """Those of the runs with these seeds that did not diverge."""
@@ -66,10 +76,11 @@ class Runs:
         return [Path(row["run"]) for row in rows if row]
 
     def is_finished(self, seed: int) -> bool:
-        return seed in self.rows or (self.folder / f"seed={seed}/summary.json").is_file()
+        run = self._run(seed)
+        return seed in self.rows or run.summary_file.is_file() or run.diverged_file.is_file()
 
-    def _train(self, seed: int) -> bool:
-        """Start or continue a run; False if it diverged."""
+    def _train(self, seed: int) -> None:
+        """Start or continue a run, to its end or until it diverges."""
         overrides = self.side.overrides
         sources = HydraConfig.get().runtime.config_sources
         process = subprocess.Popen(
@@ -97,14 +108,14 @@ class Runs:
             process.terminate()  # after which it writes a checkpoint
             process.communicate()
             raise
-        if process.returncode == 0:
-            return True
         last = next(reversed(errors.splitlines()), "")
-        if "training diverged at step" in last:
-            return False
+        if process.returncode == 0 or "training diverged at step" in last:
+            return
         if BUSY in last:  # such as another verdict with the same base
             time.sleep(SECONDS)
-            return self.is_finished(seed) or self._train(seed)
+            if not self.is_finished(seed):
+                self._train(seed)
+            return
         if not last.startswith("error: "):
             print(errors, end="", file=sys.stderr)
             last = f"{self.folder}/seed={seed}: train.py ended with status {process.returncode}"
@@ -112,7 +123,7 @@ class Runs:
 
     def _read(self, seed: int) -> Row:
         """The row of a finished run. Raises UserError if it has become another."""
-        path = self.folder / f"seed={seed}"
+        path = self._run(seed).path
         row = read_row(path)
         if row is None or row["seed"] != seed or settings_sha256(row) != self.key:
             raise UserError(f"{path}: has other settings than it began with; move it away")
@@ -122,15 +133,15 @@ class Runs:
 
 
 class EarlierRuns(Runs):
-    """The finished runs in a folder, by code other than that of `now`."""
+    """The runs in a folder that ended or diverged, by one code other than that of `now`."""
 
     def __init__(self, against: str, now: Runs) -> None:
         self.folder, self.seconds = Path(against), []
         try:
-            found = read_finished([against])
+            found = _ended(against)
         except UserError as error:
             raise UserError(f"against: {str(error).removeprefix('runs: ')}") from error
-        self.rows = {row["seed"]: row for row in found}
+        self.rows = {row["seed"]: row if "val_bpb" in row else None for row in found}
         common = {*found[0]} & {*now.side.settings}  # an edit can add settings
         both = [*found, now.side.settings]
         if names := differing([{name: row.get(name) for name in common} for row in both]):
@@ -138,10 +149,28 @@ class EarlierRuns(Runs):
             raise UserError(
                 f"against: {against} has runs with other settings ({values}); give the same ones"
             )
-        if any(code_of(row) == now.code for row in found):
+        if len(self.rows) < len(found):
+            raise UserError(f"against: {against} has two runs of one seed; give one of each")
+        codes = {code_of(row) for row in found}
+        if len(codes) > 1:
+            raise UserError(f"against: {against} has runs of different code; give those of one")
+        if codes == {now.code}:
             raise UserError(
                 f"against: {against} was trained by the code as it is now; edit the code first"
             )
+
+
+def _ended(path: str) -> list[Row]:
+    """The rows of the finished runs in a folder, and the settings of those that diverged. Raises
+    UserError if there are none."""
+    runs = [*map(Run, find_runs(path))]
+    diverged = [run for run in runs if run.diverged_file.exists()]
+    if len(diverged) == len(runs):
+        raise UserError(f"all runs in {path} diverged; give others")
+    found = read_finished([run.path for run in runs if run not in diverged])
+    for run in diverged:
+        found.append({"run": str(run.path), **flat(read_settings(run.newest_settings_file))})
+    return found
 
 
 def code_of(row: Row) -> str | None:

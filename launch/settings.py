@@ -27,6 +27,8 @@ AUTO = "auto"  # resume=auto
 # of the tokens is compared.
 FIXED = ("seed", "init_from", "data.", "tokenizer.", "model.", "optimizer.name")
 MOVABLE = ("data.path", "data.url", "data.cache_dir")
+# Groups whose options have names: with the name that the run has, they change nothing.
+NAMED = ("data", "tokenizer", "optimizer")
 PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
 # What may change: the weights depend on none, apart from learned positions, which can be cut.
@@ -76,6 +78,8 @@ def open_settings(composed: Values) -> Settings:
                 raise UserError("resume: auto: a run of -m continues without it; leave it out")
             return _auto(composed)
         case {"resume": str(path)}:
+            if is_in_sweep():
+                raise UserError("resume: each run of -m is a new one; resume runs without -m")
             return _resumed(Run.open(path, "resume"), composed)
         case _ if is_in_sweep():
             return _auto(composed)
@@ -145,9 +149,9 @@ def _resumed(run: Run, composed: Values) -> Settings:
     # Not the run's: it may come from somebody else, and must not decide where files are written.
     values["cache_dir"] = composed["cache_dir"]
     for name in given:
-        is_same_corpus = composed["data"]["name"] == values["data"]["name"]
-        if name == "resume" or (name == "data" and is_same_corpus):
-            continue  # with data=, other settings of the corpus keep the values of the run
+        is_same = name in NAMED and composed[name]["name"] == values[name]["name"]
+        if name == "resume" or is_same:
+            continue  # with data= again, what is below it keeps the values of the run
         *groups, key = name.split(".")
         source, target = composed, values
         for group in groups:

@@ -107,7 +107,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
         if weights and is_own:
             load_optimizer(optimizer, weights)
-        run = settings.resumed or _create(settings, dataset, ranks)
+        run = settings.resumed or _create(settings, corpus, dataset, ranks)
         if settings.resumed:
             run.check_in_place()
             run.check_tokens(dataset.sha256, "resume")
@@ -115,6 +115,7 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         run.start_log()
         if settings.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))
+            run.diverged_file.unlink(missing_ok=True)
             run.store_settings(settings.values)
             run.store_code(code_version())
             if is_own:
@@ -204,7 +205,7 @@ def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> 
     return model
 
 
-def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:
+def _create(settings: Settings, corpus: Corpus, dataset: Dataset, ranks: Ranks) -> Run:
     run, path = None, settings.config.run_dir
     if ranks.is_main:
         with naming(Path(path or RUNS)):
@@ -215,6 +216,7 @@ def _create(settings: Settings, dataset: Dataset, ranks: Ranks) -> Run:
                 dataset.sha256,
                 dataset.tokenizer.save,
                 code_version(),
+                corpus.fingerprint(),
             )
     folder = ranks.broadcast(str(run.path) if run else "")
     return run or Run(Path(folder))  # not opened: another node may not see all of it yet

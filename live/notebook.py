@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
+from common.errors import UserError
 from common.files import real_path
+from data.tales import Tales
 from inference.corpus import corpus_of
 from inference.opening import OpenRun
 from live.models import mean_batches, values_of
 from live.pack import check_size, pack
 from live.page import about_run, check_model, describe, live_page, run_title
-from live.texts import page_texts
+from live.texts import perfect_reader
 from live.tokenizer import check_tokenizer
 from model import mean_outputs, record_attention, wiring_matrices
 from tensorboard_attention import show
@@ -54,14 +56,19 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     check_model(model.config)
     check_tokenizer(tokenizer)
     check_size(model.n_parameters, 1, WEIGHTS)
-    batches, where = mean_batches(None, tokenizer, model.config.context_length)
+    try:
+        corpus, dataset = opened.text()
+    except UserError:
+        corpus, dataset = None, None
+    batches, where = mean_batches(dataset, tokenizer, model.config.context_length)
+    reader = perfect_reader(text, tokenizer) if isinstance(corpus, Tales) else []
     run: dict[str, Any] = {
         "name": _name(opened),
         "about": about_run(model, None, [f"step {opened.step:,}"]),
         "means": where,
-        **page_texts(None, None, tokenizer, model.config.context_length),
         "prompt": text,
         "examples": {},
+        "reader": {text: reader} if reader else {},
     }
     names = {opened.step: known} if (known := opened.head_names()) else {}
     data = describe(model, [opened.step], WEIGHTS, tokenizer, run, names)

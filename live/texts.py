@@ -79,11 +79,11 @@ def page_texts(
     return {
         "prompt": prompt,
         "examples": examples,
-        "reader": {text: said for text in own if (said := _perfect_reader(text, tokenizer))},
+        "reader": {text: said for text in own if (said := perfect_reader(text, tokenizer))},
     }
 
 
-def _perfect_reader(text: str, tokenizer: Tokenizer) -> list[Any]:
+def perfect_reader(text: str, tokenizer: Tokenizer) -> list[Any]:
     """For each token of a tale, its information in nats, and the ids and probabilities of the
     tokens that can follow it, the most probable first, down to MIN_CHANCE. Empty if not known."""
     floor = floor_of(tokenizer.encode_document(text), tokenizer)

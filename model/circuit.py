@@ -23,7 +23,7 @@ from model.hooks import Part, edit, edited
 
 MAX_PARTS = 16  # 65,536 subsets
 MAX_VALUES = 2**24  # numbers of the widest tensor in memory
-TOLERANCE = 1e-3  # of the value with nothing off, where a hook changes nothing
+TOLERANCE = 128  # times the precision of the largest logit, where a hook changes nothing
 
 By = str | Mapping[Part, Tensor] | Tensor
 Value = Callable[[Tensor], Tensor]
@@ -149,8 +149,8 @@ def circuit(
     """
     device = model.token_embedding.weight.device
     tokens = tokens.to(device)
-    if not len(tokens):
-        raise ValueError("tokens: there are none; give at least one")
+    if tokens.ndim != 1 or not len(tokens):
+        raise ValueError(f"tokens: have the shape {[*tokens.shape]}; give those of one text")
     with eval_mode(model):
         logits = model(tokens[None])[0, -1].float()
         if not logits.isfinite().all():
@@ -159,16 +159,17 @@ def circuit(
         for name, token in (("target", target), ("versus", target if versus is None else versus)):
             check_range(name, token, 0, model.vocab_size - 1)
         value = partial(_value, target=target, versus=versus)
-        whole = value(logits)
         replacements = _replacements(model, tokens, by)
         chosen = _chosen(model, tokens, replacements, parts, value)
-        values = _Subsets(model, chosen, replacements, value).after(0, model.embed(tokens[None]))
+        embedded = model.embed(tokens[None])
+        values = _Subsets(model, chosen, replacements, value).after(0, embedded)
+        same = _Subsets(model, [], replacements, torch.Tensor.float).after(0, embedded)[0, 0]
     if not values.isfinite().all():
         raise ValueError("by: with parts replaced by it, logits are not finite; give other values")
-    found = Circuit(tuple(chosen), values[:, 0].cpu(), target, versus)
-    if not torch.isclose(found.values[-1], whole.cpu(), TOLERANCE, TOLERANCE):
+    precision = torch.finfo(model.token_embedding.weight.dtype).eps
+    if (same - logits).abs().max() > TOLERANCE * precision * logits.abs().max():
         raise ValueError("model: a hook changes what is no head and no MLP; remove it")
-    return found
+    return Circuit(tuple(chosen), values[:, 0].cpu(), target, versus)
 
 
 def _value(logits: Float[Tensor, "*axes vocab"], target: int, versus: int | None) -> Tensor:
@@ -227,7 +228,7 @@ def _replacements(model: GPT, tokens: Int[Tensor, " token"], by: By) -> Mapping[
     }
     if isinstance(by, Mapping):
         for part, size in sizes.items():
-            if part not in by or by[part].shape[-1:] != (size,):
+            if part not in by or by[part].shape != (size,):
                 raise ValueError(f"by: has no constant of {part!r} with {size} numbers; give one")
         return by
     if by != "zero":

@@ -86,9 +86,11 @@ def wiring(
     Both are summed over `queries` (None: all) before they are divided: a query without a preference
     has no weight. What matters in few queries, such as where a text repeats itself, can be lost in
     the sum over all. NaN for a head that attends exactly evenly, or gathers nothing. Computed in
-    float32, with dropout off and the scales of norms frozen. Raises ValueError as `explain_score`
-    does for hooks.
+    float32, with dropout off and the scales of norms frozen. Raises ValueError for a text without
+    tokens, and as `explain_score` does for hooks.
     """
+    if not len(tokens):
+        raise ValueError("tokens: there are none; give at least one")
     tokens = tokens.to(model.token_embedding.weight.device)
     counted = torch.ones_like(tokens) if queries is None else queries.to(tokens.device)
     with record_attention(model, keep="steps") as recorded:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -113,10 +114,11 @@ def ablate(
     `by` has no constant of a part; where the model runs, for a constant of another width.
     """
     parts: list[Part] = [*heads, *(f"mlp {layer}" for layer in mlps)]
+    parts = [(*part,) if isinstance(part, list) else part for part in parts]  # as JSON has them
     changes: dict[Part, Callable[[Tensor], Tensor]]
-    if by == "zero":
+    if isinstance(by, str) and by == "zero":
         changes = dict.fromkeys(parts, torch.zeros_like)
-    elif isinstance(by, str):
+    elif not isinstance(by, Mapping):
         raise ValueError(f"by: {by!r} is unknown; give 'zero', or means from `mean_outputs`")
     elif missing := [part for part in parts if part not in by]:
         raise ValueError(f"by: has no constant of {missing[0]!r}; give one")
@@ -255,10 +257,11 @@ def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Itera
 
 def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -> Any:
     """The context manager of one part."""
-    if isinstance(part, tuple):
-        attention = block_of(model, *part).attention
-        return edited(attention, partial(_with_head, head=part[1], change=change))
-    found = re.fullmatch(r"(mlp|stream) (-?\d+)", part)
+    match part:
+        case (Integral() as layer, Integral() as head):
+            attention = block_of(model, int(layer), int(head)).attention
+            return edited(attention, partial(_with_head, head=int(head), change=change))
+    found = re.fullmatch(r"(mlp|stream) (-?\d+)", part) if isinstance(part, str) else None
     if not found:
         raise ValueError(
             f"{part!r} is no part of a model; give (layer, head), or one such as 'mlp 1' or "

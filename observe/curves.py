@@ -14,23 +14,25 @@ from observe.tensorboard import TAGS, open_events
 from store.results import read_measured
 from store.run import Run
 
+EVENTS = "events.out.tfevents.*"
 MAX_POINTS = 1000  # of a curve
 Curve = dict[int, list[float]]  # the values of the runs, by step
 
 
-def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> None:
+def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Path]:
     """Write the curves of each group of runs into a folder in `folder`, named after the group, in
-    the place of those that are there. Raises UserError if `folder` is a run, and OSError if the
-    disk refuses."""
+    the place of those that are there; returns these folders. Raises UserError if `folder` is a run,
+    and OSError if the disk refuses."""
     if Run(folder).config_file.exists():
         raise UserError(f"curves: {folder} is a run; rename it, or compare other runs")
-    names = [file_name(name) for name in groups]
+    names, places = [file_name(name) for name in groups], []
     for number, (name, runs) in enumerate(zip(names, groups.values(), strict=True)):
         curves = curves_of(runs)
         is_first = names.index(name) == number
         place = folder / (name if is_first else f"{name}_{number + 1}")
         place.mkdir(parents=True, exist_ok=True)
-        before = [*place.glob("events.out.tfevents.*")]
+        places.append(place)
+        before = [*place.glob(EVENTS)]
         writer = open_events(place, purge_step=0)
         bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in curves}
         writer.add_custom_scalars({"Mean, lowest and highest of the seeds": bands})
@@ -43,6 +45,7 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> None:
         writer.close()
         for file in before:
             file.unlink(missing_ok=True)
+    return places
 
 
 def _limits(tag: str) -> tuple[str, str]:

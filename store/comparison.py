@@ -29,7 +29,8 @@ STUDENT = (
 
 
 class Scored(NamedTuple):
-    """Which tokens a loss is over, if the row has it. floor, n_bytes: of these tokens."""
+    """Which tokens a loss is over, if the row has it. floor, n_bytes: of these tokens; text: the
+    fingerprint of the corpus."""
 
     data: tuple[str, ...]
     tokenizer: tuple[str, ...]
@@ -39,6 +40,7 @@ class Scored(NamedTuple):
     tokens: tuple[int | None, ...]
     floor: float | None
     n_bytes: int | None
+    text: str | None
 
     def is_same(self, other: Scored) -> bool:
         """Whether the two losses are over the same text."""
@@ -57,6 +59,8 @@ class Scored(NamedTuple):
             return False
         if self.tokenizer == other.tokenizer or not are_whole:
             return False  # a text that has changed, or that is divided into other tokens
+        if self.floor is None and None not in (self.text, other.text):
+            return self.text == other.text
         return self.floor is not None or (
             abs((self.n_bytes or 0) - (other.n_bytes or 0)) <= MAX_FIRST
         )
@@ -172,6 +176,7 @@ def _scored(row: Row, in_training: bool) -> Scored:
         tuple(dict.fromkeys(point.get("val_tokens") for point in points)),
         last.get("floor_bpb"),
         round(loss * tokens / math.log(2) / bpb) if loss and tokens and bpb else None,
+        row.get("text"),
     )
 
 

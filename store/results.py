@@ -37,6 +37,7 @@ def results(paths: str | Path | Iterable[str | Path]) -> list[Row]:
 
         tokens_sha256   of the tokens of both splits. The losses of two runs can be compared if they
                    are over the same text
+        text       a fingerprint of the text of both splits
         curve      the evaluations: "step", "val_loss", "val_bpb", "val_tokens", of which there can
                    be fewer than in the last evaluation, "seconds" of training until then, and what
                    was logged with them, such as "roles/song"
@@ -121,7 +122,9 @@ def read_row(folder: Path) -> Row | None:
         roles = {name: head["role"][0] for name, head in evidence["heads"].items()}
         summary = {**summary, "heads": roles}
     with suppress(OSError, ValueError, LookupError, TypeError):
-        summary = {**summary, "tokens_sha256": str(read_json(run.data_file)["tokens_sha256"])}
+        started = read_json(run.data_file)
+        summary = {**summary, "tokens_sha256": str(started["tokens_sha256"])}
+        summary = {**summary, "text": str(started["text"])}
     return {"run": str(run.path), **settings, **summary, "curve": curve}
 
 

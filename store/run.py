@@ -10,7 +10,9 @@
                      end
     live/            weights at logged steps, for its live page
     summary.json     the result
-    data.json        when the run was started; a checksum of the tokens, to detect a changed text
+    data.json        when the run was started; a checksum of the tokens, to detect a changed text;
+                     the fingerprint of the corpus
+    diverged.json    at which step it diverged, until a resume gets beyond
     code.json        a checksum of the code that trained it, and the commit, if that was a clone
     tokenizer/       the complete tokenizer: opening a run needs no network
     checkpoints/     see store/checkpoint.py
@@ -108,6 +110,7 @@ class Run:
         self.log_file = path / "train.log"
         self.summary_file = path / "summary.json"
         self.data_file = path / "data.json"
+        self.diverged_file = path / "diverged.json"
         self.code_file = path / "code.json"
         self.tokenizer_folder = path / "tokenizer"
         self.checkpoints = Checkpoints(path / "checkpoints")
@@ -128,12 +131,14 @@ class Run:
         tokens_sha256: str,
         save_tokenizer: Callable[[Path], None],
         code: str | None = None,
+        text: str | None = None,
     ) -> Run:
         """A new run at `path`, by default in a folder under `runs/` named after the time.
 
         `settings` is the text of config.yaml; `hydra` maps names of files in .hydra/ to texts;
         `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
-        folder; `code` is the text of code.json. The new run is locked.
+        folder; `code` is the text of code.json, `text` the fingerprint of the corpus. The new run
+        is locked.
 
         Raises UserError if another process has just created a run there, or if the disk refuses.
         """
@@ -144,7 +149,7 @@ class Run:
         for target in _new_folders() if path is None else [Path(path)]:
             try:
                 started = {"started": _now(target), "tokens_sha256": tokens_sha256}
-                texts["data.json"] = json.dumps(started) + "\n"
+                texts["data.json"] = json.dumps(started | ({"text": text} if text else {})) + "\n"
                 # Through a link of the user's to an empty folder.
                 with replace_folder(real_path(target), is_new=True) as folder:
                     (folder / ".hydra").mkdir()
@@ -344,6 +349,11 @@ class Run:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""
         self.check_in_place()
         replace_text(self.summary_file, json.dumps(asdict(summary), indent=2) + "\n")
+
+    def mark_diverged(self, step: int) -> None:
+        """Write diverged.json, if the disk allows it."""
+        with suppress(OSError):
+            replace_text(self.diverged_file, json.dumps({"step": step}) + "\n")
 
 
 class _LogFile(logging.FileHandler):

@@ -36,10 +36,13 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
         in causal maps it can only attend to itself. Weights count as the tab shows them: those that
         are not finite as 0, and others outside 0 to 1 as 0 or 1.
 
-    Raises ValueError if the texts have other lengths, or fewer than two tokens.
+    Raises ValueError for arrays of other shapes, and if the texts have other lengths, or fewer than
+    two tokens.
     """
     rows, heads = [], []
     for maps in (first, second):
+        if any(np.ndim(layer) != 4 for layer in maps):
+            raise ValueError("maps: give arrays of shape (batch, head, query, key)")
         layers = [np.nan_to_num(floats(layer)[0, :, 1:], posinf=0, neginf=0) for layer in maps]
         layers = [layer.clip(0, 1) for layer in layers]
         heads.append([(n, h) for n, layer in enumerate(layers) for h in range(len(layer))])

@@ -96,6 +96,7 @@ def test_the_same_sweep_again_skips_finished_runs_and_resumes_stopped_ones(tmp_p
     ("mistake", "launcher"),
     [
         ("resume=auto", "basic"),
+        ("resume=other/run", "basic"),
         ("data.path=none", "basic"),
         ("model=nano,none", "basic"),
         ("model.d_model=7", "basic"),

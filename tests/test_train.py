@@ -166,7 +166,8 @@ def test_overrides_of_a_resume_are_kept(tiny: Path, run: Path, tmp_path: Path) -
     changed = ", optimizer.lr=0.001, trainer.max_steps=8\n"
     assert changed in (tmp_path / "run/train.log").read_text()
     assert "is finished: nothing to do" in succeed("train", "resume=run", cwd=tmp_path)
-    succeed("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
+    # A group that is given as it is keeps what is below it.
+    succeed("train", "resume=run", "optimizer=muon", "trainer.max_steps=9", cwd=tmp_path)
     stored = yaml.safe_load((tmp_path / "run/resumed.yaml").read_text())
     assert stored["optimizer"]["lr"] == 1e-3 and stored["trainer"]["max_steps"] == 9
     (tmp_path / "run/resumed.yaml").write_text("trainer: [")

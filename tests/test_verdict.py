@@ -13,6 +13,7 @@ from hydra import initialize_config_dir
 from scipy import stats
 
 import store.code
+from data.corpora import open_corpus
 from launch.cli import VERSION
 from launch.idea import divide, open_side
 from launch.pairs import Runs
@@ -41,7 +42,8 @@ def sides(*idea: str) -> tuple[Runs, Runs]:
     """The runs of base and idea, as verdict.py has them in this folder."""
     with initialize_config_dir(str(CONFIGS), **VERSION):
         base, other = map(open_side, divide(idea, " ".join(TINY)))
-    return Runs(base, "base"), Runs(other, *other.beyond(base))
+    text = open_corpus(base.data).fingerprint()
+    return Runs(base, text, "base"), Runs(other, text, *other.beyond(base))
 
 
 def put(tiny_run: Path, runs: Runs, seed: int, bpb: float) -> Path:
@@ -113,7 +115,8 @@ def test_what_is_said_of_finished_runs(
 
 def test_a_base_that_another_verdict_has_begun_since_is_taken(here: Path, tiny_run: Path) -> None:
     base, _ = sides(IDEA)
-    run = put(tiny_run, Runs(base.side, "other words"), 1, 2.0)
+    same = Runs(base.side, open_corpus(base.side.data).fingerprint(), "other words")
+    run = put(tiny_run, same, 1, 2.0)
     row = base.row(1)
     assert row and Path(row["run"]) == run
 
@@ -157,6 +160,28 @@ def test_a_run_that_diverges_counts_as_worse(here: Path, tiny_run: Path) -> None
     *_, verdict = output.splitlines()
     assert verdict.startswith("not known after 4 pairs: +")
     assert verdict.endswith("; the idea diverged with seed 2, counted as 8 bits per byte")
+    diverged = idea.folder / "seed=2"
+    before = files(diverged)
+    assert "diverged.json" in before and "summary.json" not in before
+    assert succeed("verdict", BASE, *extreme, "max_pairs=4", cwd=here) == output
+    assert files(diverged) == before, "it is not trained again"
+    # Also as a run of the code from before an edit.
+    earlier = shutil.copytree(idea.folder, here / "earlier")
+    for code in earlier.glob("*/code.json"):
+        code.write_text(json.dumps({"sha256": "another"}))
+    for seed in (1, 2, 3, 4):
+        shutil.rmtree(idea.folder / f"seed={seed}")
+        put(tiny_run, idea, seed, LOSSES[seed - 1])
+    against = (*TINY, *extreme, f"against={earlier}")
+    printed = succeed("verdict", *against, "json=true", cwd=here)
+    assert json.loads(printed)["diverged"] == {"base": [2], "idea": []}
+    (earlier / "seed=1/code.json").write_text(json.dumps({"sha256": "a third"}))
+    done = command("verdict", *against, cwd=here)
+    assert done.returncode == 2 and "has runs of different code" in done.stderr
+    shutil.copytree(earlier / "seed=3", earlier / "again")
+    done = command("verdict", *against, cwd=here)
+    assert done.returncode == 2 and "has two runs of one seed" in done.stderr
+    shutil.rmtree(diverged)
     shutil.rmtree(base.folder / "seed=2")
     put(tiny_run, base, 5, LOSSES[4])
     done = command("verdict", f"{BASE} {' '.join(extreme)}", "seeds_from=2", IDEA, cwd=here)

@@ -58,6 +58,12 @@ def test_the_overlap_of_two_heads_by_hand() -> None:
     assert (head, twin) == ((0, 0), (0, 0)) and overlap == pytest.approx(total / 4)
 
 
+def test_maps_without_a_batch_are_refused() -> None:
+    maps = causal_maps(1, layers=2, heads=2, n=5)
+    with pytest.raises(ValueError, match=r"shape \(batch, head, query, key\)"):
+        match_heads([layer[0] for layer in maps], maps)
+
+
 @pytest.mark.parametrize("weight", [np.nan, 1e38])
 def test_a_head_with_invalid_weights_is_matched_last(weight: float) -> None:
     """And all others as without it."""

@@ -133,8 +133,11 @@ def texts_of(path: Path | str, **settings: object) -> list[str]:
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
+    """Also as Windows' Notepad writes them; a lone carriage return ends none."""
     (tmp_path / "a.txt").write_bytes(in_lines(TEXTS))
     assert texts_of(tmp_path / "a.txt") == in_lines(TEXTS).decode().splitlines()
+    (tmp_path / "b.txt").write_bytes("\ufeffone\r\ntwo\rand a half\r\n".encode())
+    assert texts_of(tmp_path / "b.txt") == ["one", "two\rand a half"]
 
 
 ODD: dict[

@@ -119,6 +119,12 @@ def test_edits_that_are_open_are_part_of_the_model() -> None:
         found = circuit(net, TOKENS, "zero", target=4)
         expected = by_ablation(net, found.parts, "zero", lambda logits: logits.softmax(-1)[4])
     assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
+    rare = int(net(TOKENS[None])[0, -1].argmin())
+    with (
+        edit(net, {"stream 1": lambda x: 1.02 * x + 0.02}),
+        pytest.raises(ValueError, match="no head and no MLP"),
+    ):
+        circuit(net, TOKENS, "zero", target=rare)
     with edit(net, {"stream 1": torch.neg}), pytest.raises(ValueError, match="no head and no MLP"):
         circuit(net, TOKENS, "zero", target=4)
 
@@ -259,7 +265,9 @@ def test_of_many_parts_those_are_taken_that_matter_most_alone() -> None:
         ({"parts": []}, "parts: 0 heads"),
         ({"parts": 17}, "parts: 17"),
         ({"tokens": TOKENS.repeat(3)}, "tokens: 24 tokens exceed"),
-        ({"tokens": TOKENS[:0]}, "tokens: there are none"),
+        ({"tokens": TOKENS[:0]}, r"tokens: have the shape \[0\]"),
+        ({"tokens": TOKENS[None]}, r"tokens: have the shape \[1, 8\]"),
+        ({"by": {(0, 0): torch.zeros(8, 8)}}, r"by: has no constant of \(0, 0\)"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(given: dict[str, Any], said: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,12 +105,29 @@ def test_the_inner_edit_comes_last(make_model):
         ((0, 4), "head"),
         ("stream 3", "layer"),
         ("query 1", "'query 1' is no part of a model"),
+        ((1, 0, 0), "(1, 0, 0) is no part of a model"),
     ],
 )
 def test_what_the_model_does_not_have_is_refused(make_model, part, reason):
     model = make_model()
     with pytest.raises(ValueError, match=re.escape(reason)), patch(model, {part: torch.zeros(1)}):
         pass
+
+
+@torch.no_grad()
+def test_heads_are_spelled_as_users_do(make_model):
+    """As JSON and NumPy have them; one head is no list of heads."""
+    model, (one, _) = make_model(), texts()
+    with ablate(model, [(1, 0)], "zero"):
+        expected = model(one)
+    lists: list[Any] = [[[1, 0]], [(np.int64(1), np.int64(0))]]
+    for heads in lists:
+        with ablate(model, heads, "zero"):
+            torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
+    wrong: list[tuple[Any, Any]] = [((1, 0), "zero"), ([(1, 0)], torch.zeros(4))]
+    for (heads, by), said in zip(wrong, ("1 is no part of a model", "by: "), strict=True):
+        with pytest.raises(ValueError, match=said), ablate(model, heads, by):
+            pass
 
 
 @torch.no_grad()

@@ -194,6 +194,9 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
         "qk_norm=false",
         "qk_norm=true",
     }
+    succeed("compare", "sweep/True,seed=2", "sweep/True,seed=3", "curves=true", cwd=tmp_path)
+    written = (tmp_path / "sweep/curves").rglob("events.*")
+    assert {path.parent.name for path in written} == {"all_runs"}
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
@@ -254,6 +257,7 @@ def evaluated(
         val_tokens=scored.n_targets,
         val_loss=0.5 * math.log(2) * n_bytes / scored.n_targets,
         floor_bpb=floor,
+        text=settings.get("text"),
         scored={target for _, targets in scored for target in targets[targets >= 0].tolist()},
     )
 
@@ -284,6 +288,8 @@ def test_losses_over_different_tokens_are_not_compared() -> None:
         ({}, {"tokens": "bpe"}, True),
         ({}, {"tokens": "bpe", "n_bytes": 703}, True),  # the first token is not scored
         ({}, {"tokens": "bpe", "n_bytes": 1400}, False),
+        ({"text": "a"}, {"tokens": "bpe", "text": "b"}, False),
+        ({"text": "a"}, {"tokens": "bpe", "text": "a", "n_bytes": 1400}, True),
         ({"floor": 0.3}, {"tokens": "bpe", "floor": 0.3}, True),
         ({"part": "64"}, {"tokens": "bpe", "part": "64"}, False),
     ],
