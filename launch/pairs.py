@@ -165,12 +165,14 @@ def _ended(path: str) -> list[Row]:
     UserError if there are none."""
     runs = [*map(Run, find_runs(path))]
     diverged = [run for run in runs if run.diverged_file.exists()]
-    if len(diverged) == len(runs):
-        raise UserError(f"all runs in {path} diverged; give others")
-    found = read_finished([run.path for run in runs if run not in diverged])
-    for run in diverged:
-        found.append({"run": str(run.path), **flat(read_settings(run.newest_settings_file))})
-    return found
+    others = [run.path for run in runs if run not in diverged]
+    return [
+        *(read_finished(others) if others else []),
+        *(
+            {"run": str(run.path), **flat(read_settings(run.newest_settings_file))}
+            for run in diverged
+        ),
+    ]
 
 
 def code_of(row: Row) -> str | None:

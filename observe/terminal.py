@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from common.errors import printable
 from data.encoding import Dataset
 from observe.context import RunContext
+from observe.readings import advice
 from observe.roles import Outputs
 from training.callback import Callback, EvalMetrics, StepMetrics
 
@@ -67,6 +68,9 @@ class Terminal(Callback):
                 f"model of {model.n_parameters:,} parameters, {settings.optimizer.name}\n"
                 f"{trainer.ranks.device.type}, {trainer.precision.name}: {trainer.precision.reason}"
             )
+            n_read = self.max_steps * trainer.config.batch_size * model.config.context_length
+            if line := advice(len(self.context.dataset.train), model.n_parameters, n_read):
+                self.console.print(line)
             if trainer.config.compile:
                 self.console.print("compiling the model: the first step takes longer")
         if self.watch:
