@@ -133,17 +133,21 @@ def begun(run: Path) -> Begun:
 
 
 @pytest.fixture
-def following(begun: Begun, browser: sync_api.Browser) -> Iterator[Live]:
-    """The page of the run, to which the tab has a link. It requests only steps and weights."""
+def site(begun: Begun) -> Iterator[str]:
+    """The address of a TensorBoard over the run."""
     with tensorboard(begun[0].parent.parent) as url:
-        tab = Tab(browser, f"{url}#attention")
-        link = tab["a:has-text('Your own text')"].evaluate("link => link.href")
-        tab.close()
-        page = Live(browser, link)
-        yield page
-        page.page.context.close()
-        assert page.errors == []
-        assert all(each.startswith(f"{url}data/plugin/attention/follow") for each in page.asked)
+        yield url
+
+
+@pytest.fixture
+def following(site: str, browser: sync_api.Browser) -> Iterator[Live]:
+    """The page of the run. It requests only steps and weights."""
+    address = f"{site}data/plugin/attention/follow"
+    page = Live(browser, f"{address}?run=run")
+    yield page
+    page.page.context.close()
+    assert page.errors == []
+    assert all(each.startswith(address) for each in page.asked)
 
 
 def write(file: Path, data: bytes) -> None:
@@ -167,8 +171,14 @@ def loss_becomes(page: Live, loss: float) -> None:
     )
 
 
-def test_the_page_shows_steps_as_they_come(begun: Begun, following: Live) -> None:
+def test_the_page_shows_steps_as_they_come(
+    begun: Begun, site: str, following: Live, browser: sync_api.Browser
+) -> None:
     (live, later), page = begun, following
+    tab = Tab(browser, f"{site}#attention")
+    link = tab["a:has-text('Your own text')"].evaluate("link => link.href")
+    tab.close()
+    assert page.page.url.partition("#")[0] == link
     box = page[".following input"]
     shows(page, "0")
     assert box.is_checked()
