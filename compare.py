@@ -44,6 +44,7 @@ from store.comparison import (
     target_loss,
 )
 from store.results import read_finished
+from store.run import Run
 
 
 @dataclass
@@ -77,6 +78,10 @@ def main(values: Values) -> None:
             + (f"choose one of {', '.join(known)}" if known else "leave it out")
         )
     groups = group(rows)
+    for one in groups:
+        if len({Run(Path(row["run"])).code for row in one.rows}) > 1:
+            said = f"{one.label}: its runs were trained by different code (code.json)"
+            print(printable(f"note: {said}"), file=sys.stderr)
     loss = target_loss(groups, config.loss)
     differences = compare(groups) if config.by is None else compare_by(rows, config.by)
     if config.by is not None and not any(difference.n_seeds for difference in differences):

@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
 from common.errors import UserError
-from common.files import file_name, read_json
+from common.files import file_name
 from common.settings import flat
 from launch.idea import Side
 from store.code import EXPECTED, ROOT, code_sha256
@@ -127,7 +126,7 @@ class Runs:
         row = read_row(path)
         if row is None or row["seed"] != seed or settings_sha256(row) != self.key:
             raise UserError(f"{path}: has other settings than it began with; move it away")
-        if code_of(row) != self.code:
+        if Run(path).code != self.code:
             raise UserError(f"{path}: was trained by other code than it began with; move it away")
         return row
 
@@ -151,7 +150,7 @@ class EarlierRuns(Runs):
             )
         if len(self.rows) < len(found):
             raise UserError(f"against: {against} has two runs of one seed; give one of each")
-        codes = {code_of(row) for row in found}
+        codes = {Run(Path(row["run"])).code for row in found}
         if len(codes) > 1:
             raise UserError(f"against: {against} has runs of different code; give those of one")
         if codes == {now.code}:
@@ -173,10 +172,3 @@ def _ended(path: str) -> list[Row]:
             for run in diverged
         ),
     ]
-
-
-def code_of(row: Row) -> str | None:
-    """The checksum of the code that has trained a run; None if it is not known."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        return str(read_json(Run(Path(row["run"])).code_file)["sha256"])
-    return None

@@ -27,7 +27,8 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Pat
         raise UserError(f"curves: {folder} is a run; rename it, or compare other runs")
     names, places = [file_name(name) for name in groups], []
     for number, (name, runs) in enumerate(zip(names, groups.values(), strict=True)):
-        curves = curves_of(runs)
+        found = curves_of(runs)
+        curves = {tag: found[tag] for tag in sorted(found, key=lambda tag: "loss/" not in tag)}
         is_first = names.index(name) == number
         place = folder / (name if is_first else f"{name}_{number + 1}")
         place.mkdir(parents=True, exist_ok=True)

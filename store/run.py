@@ -330,6 +330,13 @@ class Run:
             if read_json(self.code_file)["sha256"] != now["sha256"]:
                 replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
 
+    @property
+    def code(self) -> str | None:
+        """The checksum of the code that has trained the run; None if it is not known."""
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            return str(read_json(self.code_file)["sha256"])
+        return None
+
     def has_summary(self, steps: int) -> bool:
         """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""
         try:

@@ -167,6 +167,14 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "sweep" / "True,seed=1" / "summary.json").unlink()
     done = command("compare", "sweep", "by=model.qk_norm", cwd=tmp_path)
     assert "left out: sweep/True,seed=1 is not finished" in done.stderr
+    assert "different code" not in done.stderr
+    code = tmp_path / "sweep/True,seed=2/code.json"
+    before = code.read_text()
+    code.write_text('{"sha256": "another"}')
+    said = command("compare", "sweep", cwd=tmp_path).stderr
+    assert "note: qk_norm=true: its runs were trained by different code" in said
+    assert "qk_norm=false" not in said
+    code.write_text(before)
     table = done.stdout.splitlines()
     assert table[0].split()[:2] == ["settings", "seeds"]
     assert [line.split()[:5] for line in table[1:3]] == [
