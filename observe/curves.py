@@ -27,15 +27,16 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Pat
         raise UserError(f"curves: {folder} is a run; rename it, or compare other runs")
     names, places = [file_name(name) for name in groups], []
     for number, (name, runs) in enumerate(zip(names, groups.values(), strict=True)):
-        found = curves_of(runs)
-        curves = {tag: found[tag] for tag in sorted(found, key=lambda tag: "loss/" not in tag)}
+        curves = curves_of(runs)
         is_first = names.index(name) == number
         place = folder / (name if is_first else f"{name}_{number + 1}")
         place.mkdir(parents=True, exist_ok=True)
         places.append(place)
         before = [*place.glob(EVENTS)]
         writer = open_events(place, purge_step=0)
-        bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in curves}
+        order = sorted(curves, key=lambda tag: (tag != TAGS["val_bpb"], "loss/" not in tag))
+        # TensorBoard 2.21 shows the last chart first.
+        bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in reversed(order)}
         writer.add_custom_scalars({"Mean, lowest and highest of the seeds": bands})
         for tag, curve in curves.items():
             low, high = _limits(tag)
