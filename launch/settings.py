@@ -79,7 +79,9 @@ def open_settings(composed: Values) -> Settings:
             return _auto(composed)
         case {"resume": str(path)}:
             if is_in_sweep():
-                raise UserError("resume: each run of -m is a new one; resume runs without -m")
+                raise UserError(
+                    "resume: the same sweep again continues its runs; resume others without -m"
+                )
             return _resumed(Run.open(path, "resume"), composed)
         case _ if is_in_sweep():
             return _auto(composed)

@@ -29,7 +29,8 @@ def look(run: OpenRun, text: str, live: bool = False, start: str = "document") -
 
         look(open_run(), "Once there was a jolly deer named Ben.")
 
-    start: that of `OpenRun.read`; in the page a text always begins as in training.
+    start: that of `OpenRun.read`; in the page a text always begins as in training. There, a part
+        that is off gives its mean over the run's text, or if that is not at hand, over a tale.
 
     Raises ValueError for a text without tokens, and with `live` UserError for a model or a
     tokenizer that a page cannot have.

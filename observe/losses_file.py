@@ -1,7 +1,7 @@
 """losses.jsonl: the loss of every token of a few texts at every evaluation, for the Attention tab.
 
-The format is in `tensorboard_attention.losses`: groups are over all texts that are scored, the rest
-is of the first few.
+The format is in `tensorboard_attention.losses`: "values" are over all texts that are scored, the
+rest is of the first few.
 """
 
 from __future__ import annotations

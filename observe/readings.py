@@ -13,7 +13,8 @@ MANY = 20  # readings, of which a start says something
 
 class Row(NamedTuple):
     """What was measured of a text and a model: the validation loss was lowest after so many
-    readings of `n_tokens` training tokens; or, `is_last`, at the end of the run, after so many."""
+    readings of `n_tokens` training tokens; or, `is_last`, within 1% of the lowest at the end of the
+    run, after so many."""
 
     text: str
     n_tokens: int
@@ -49,8 +50,8 @@ def advice(n_tokens: int, n_parameters: int, n_read: int) -> str | None:
             abs(math.log(row.n_parameters / n_parameters)),
         ),
     )
-    when = "at the end, after" if row.is_last else "after"
     return (
-        f"The text is read {readings:,.0f} times: of {row.text}, {row.model} had the lowest "
-        f"validation loss {when} {row.readings:.2g} (docs/text.md)"
+        f"The text is read {readings:,.0f} times: of {row.text}, {row.model} had "
+        f"{'not passed ' if row.is_last else ''}the lowest validation loss after "
+        f"{row.readings:.2g} (docs/text.md)"
     )
