@@ -91,9 +91,9 @@ def explicit_attention(
 
     scores = query @ keys.transpose(-2, -1)
     scaled = scores / math.sqrt(query.shape[-1])
-    masked = scaled.masked_fill(~mask, -math.inf)
-    nothing = ~mask.any(dim=-1, keepdim=True)
-    weights = masked.masked_fill(nothing, 0.0).softmax(dim=-1).masked_fill(nothing, 0.0)
+    masked = scaled.where(mask, -math.inf)
+    anything = mask.any(dim=-1, keepdim=True)
+    weights = masked.where(anything, 0.0).softmax(dim=-1) * anything
     context = F.dropout(weights, dropout) @ values
     return AttentionSteps(query, key, value, scores, scaled, masked, weights, context)
 

@@ -28,10 +28,9 @@ from observe.context import RunContext
 from observe.figures import draw_heads
 from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, read_maps, spell
-from observe.need import need
 from tensorboard_attention import Guesses, add_attention
 from tensorboard_attention.naming import HeadName
-from tensorboard_attention.scores import NEED, THIS_TEXT, Heads
+from tensorboard_attention.scores import THIS_TEXT, Heads
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ Maps = Float[Tensor, "1 head query key"]
 
 AUTO = "auto"
 MAX_CHECKPOINTS = 20  # of a run, all of which have maps
-PLACES = (0.1, 0.3, 1)  # in the whole run: of images, and but for the end, of need
+PLACES = (0.1, 0.3, 1)  # in the whole run: of images
 # More tokens than this make the labels of an image illegible.
 MAX_IMAGE_TOKENS = 32
 # Without a given probe: how short a document may be, and how much of the validation split is
@@ -99,11 +98,10 @@ def has_images(step: int, last: int) -> bool:
 
 class AttentionMaps(Callback):
     """Logs the maps of the probe, and what heads do over documents, at regular steps and at the
-    last step. The need for heads, which takes more time, is measured at PLACES of the run; at the
-    end, it is part of the evidence."""
+    last step."""
 
     def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
-        self.config, self.model = config, context.model
+        self.config = config
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         floor = floor_of(tokens, tokenizer) if isinstance(context.corpus, Tales) else None
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG, floor)
@@ -128,13 +126,9 @@ class AttentionMaps(Callback):
         if self.heads is None:
             maps, _ = self.probe.log(step)
         else:
-            heads, documents = self.heads.measure(), self.heads.documents
-            if has_images(step, last) and step != last:
-                means = self.heads.outputs.means()
-                heads.scores[NEED] = list(need(self.model, documents, means))
-                heads.counts[NEED] = documents.n_tokens
+            heads = self.heads.measure()
             self.named = step, heads.names
-            maps, _ = self.probe.log(step, heads, documents.where, self.heads.wiring())
+            maps, _ = self.probe.log(step, heads, self.heads.documents.where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
 

@@ -20,7 +20,7 @@ from data.corpus import Corpus
 from data.documents import Documents
 from data.roles import ROLES, document_roles
 from data.tokenizer import Tokenizer
-from model import GPT, ablate_each_head, eval_mode
+from model import GPT, ablate_each_head
 from model.gpt import Block
 from model.hooks import Batch, Part
 
@@ -28,17 +28,6 @@ COPIES = 4  # of the tokens of a batch in one call: more take memory, and not le
 # What a token can be where no grammar says it.
 KINDS = ("words mentioned before", "new words", "within words", "punctuation", "white space")
 BEFORE, NEW, WITHIN, PUNCTUATION, SPACE = range(len(KINDS))
-
-
-def need(
-    model: GPT, documents: Documents, means: Mapping[Part, Tensor]
-) -> Float[np.ndarray, "layer head"]:
-    """How much the loss rises without each head, in nats per token. means: what replaces it, as
-    `mean_outputs` returns them."""
-    with eval_mode(model):
-        losses = (token_losses(model, batch, means) for batch in documents.batches)
-        rises = sum((without - loss).sum((-2, -1)) for without, loss in losses)
-    return np.asarray(rises) / documents.n_tokens
 
 
 def target_kinds(
@@ -87,7 +76,7 @@ def token_losses(
     model: GPT, batch: Batch, means: Mapping[Part, Tensor]
 ) -> tuple[Float[np.ndarray, "layer head batch query"], Float[np.ndarray, "batch query"]]:
     """The loss of every target in nats with each head alone replaced by its mean, as `mean_outputs`
-    returns them, and that of the model; 0 for targets that are not scored."""
+    returns them, and that of the model, in eval mode; 0 for targets that are not scored."""
     device = next(model.parameters()).device
     inputs, targets = (tensor.to(device) for tensor in batch)
 

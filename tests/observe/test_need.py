@@ -19,7 +19,7 @@ from launch.schema import preset
 from model import GPT, mean_outputs
 from model.gpt import Block
 from observe.heads import documents_of, spell
-from observe.need import KINDS, need, target_kinds
+from observe.need import KINDS, target_kinds, token_losses
 from tests.conftest import small_config
 
 TOKENIZER = fixed_tokenizer("byte")
@@ -48,15 +48,16 @@ def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
 ) -> None:
     """By its mean over all tokens of all windows, of whatever length."""
     monkeypatch.setattr(observe.need, "COPIES", copies)
-    gpt = model(16, **choices, dropout=0.5).train()
+    gpt = model(16, **choices).eval()
     documents = documents_of(
         gpt, dataset(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
     )
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
-    found = need(gpt, documents, mean_outputs(gpt, documents.batches))
-    assert found.shape == (3, 2) and gpt.training
+    means = mean_outputs(gpt, documents.batches)
+    losses = [token_losses(gpt, batch, means) for batch in documents.batches]
+    found = sum((without - loss).sum((-2, -1)) for without, loss in losses) / documents.n_tokens
+    assert found.shape == (3, 2)
     assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
-    gpt.eval()
     windows = [(torch.from_numpy(each.ids), each.targets) for each in documents.windows]
 
     def contexts(block: Block) -> torch.Tensor:
@@ -83,13 +84,13 @@ def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
     intact = loss()
     for layer, block in enumerate(gpt.blocks):
         assert isinstance(block, Block)
-        means = contexts(block).mean(0)
+        of_layer = contexts(block).mean(0)
         for head in range(2):
             part = slice(4 * head, 4 * head + 4)
 
             def ablated(_module: object, joined: tuple, part: slice = part) -> torch.Tensor:
                 context = joined[0].clone()
-                context[..., part] = means[part]  # noqa: B023
+                context[..., part] = of_layer[part]  # noqa: B023
                 return context
 
             handle = block.attention.output.register_forward_pre_hook(ablated)
