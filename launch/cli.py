@@ -109,6 +109,8 @@ def accept_any_help() -> None:
     """
 
     def add_argument(self: Any, *names: Any, help: Any = None, **options: Any) -> argparse.Action:
+        if isinstance(help, str):  # some actions require one
+            options["help"] = help
         action = super(argparse.ArgumentParser, self).add_argument(*names, **options)
         action.help = help or action.help
         return action

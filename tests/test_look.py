@@ -232,7 +232,6 @@ def test_the_printed_link_opens_the_probe(run: Path, browser: sync_api.Browser) 
     run.rename(odd)
     output = succeed("look", f"run={odd}", f"text={text}", cwd=run.parent)
     (link,) = re.findall(r"http://localhost:6006/(#\S+)", output)
-    with tensorboard(run.parent) as url:
-        tab = Tab(browser, url + link)
-        assert tab.shown() == [["my run &#1%", f"text: {text}", 6]]
-        tab.close()
+    tab = Tab(browser, tensorboard(run.parent) + link)
+    assert tab.shown() == [["my run &#1%", f"text: {text}", 6]]
+    tab.close()

@@ -86,13 +86,11 @@ def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, source: 
         check_tab(Tab(browser, (cwd / name).as_uri(), frame=False), names)
     (cwd / "live.html").write_text(glassgpt.look(opened, TEXT, live=True).page)
     check_tab(Live(browser, (cwd / "live.html").as_uri()), names)
-    with tensorboard(cwd) as url:
-        for tag in ("attention",) * bool(source) + (f"text: {TEXT[:40]}",):
-            link = f"{url}#attention&p.attention.run=run&p.attention.tag={tag}"
-            tab = Tab(browser, link)
-            check_tab(tab, names)
-        if source:
-            check_tab(Live(browser, f"{url}data/plugin/attention/follow?run=run"), names)
+    url = tensorboard(cwd)
+    for tag in ("attention",) * bool(source) + (f"text: {TEXT[:40]}",):
+        check_tab(Tab(browser, f"{url}#attention&p.attention.run=run&p.attention.tag={tag}"), names)
+    if source:
+        check_tab(Live(browser, f"{url}data/plugin/attention/follow?run=run"), names)
 
 
 def check_tab(tab: Tab | Live, names: list[list[HeadName]]) -> None:

@@ -81,9 +81,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(logs: Path) -> Iterator[str]:
-    with tensorboard(logs) as address:
-        yield address
+def url(logs: Path) -> str:
+    return tensorboard(logs)
 
 
 @pytest.fixture

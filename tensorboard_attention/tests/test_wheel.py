@@ -17,7 +17,7 @@ from zipfile import ZipFile
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tensorboard_attention.tests.conftest import tensorboard
+from tensorboard_attention.tests.conftest import serve
 
 SOURCES = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", (SOURCES / "README.md").read_text(), re.M | re.S)
@@ -69,7 +69,7 @@ def runs_after(example: str, python: Path, folder: Path) -> dict:
         f"assert tensorboard_attention.__file__.startswith({str(python.parent.parent)!r})\n"
     )
     run(python, "example.py", cwd=folder)
-    with tensorboard(folder / "runs", python=python, cwd=folder) as url:
+    with serve("--logdir", "runs", python=python, cwd=folder) as (url, _):
         return json.load(urlopen(f"{url}data/plugin/attention/runs"))["steps"]
 
 

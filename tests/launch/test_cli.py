@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hydra import initialize_config_dir
 from hydra._internal.utils import get_args_parser
+from tensorboard.program import TensorBoard
 
 from benchmarks.harness import compose
 from data.shakespeare import ShakespeareConfig
@@ -41,6 +42,8 @@ def test_pythons_check_of_help_accepts_hydras_parser(monkeypatch: pytest.MonkeyP
     helps = {action.dest: str(action.help) for action in get_args_parser()._actions}
     assert "Install" in helps["shell_completion"]
     assert helps["version"] == "Show Hydra's version and exit"
+    # Other parsers of the process: an option of TensorBoard's requires its help.
+    assert TensorBoard().configure(logdir=".", port=0)
 
 
 def test_the_names_of_folders_have_room_for_some_settings() -> None:

@@ -133,10 +133,9 @@ def begun(run: Path) -> Begun:
 
 
 @pytest.fixture
-def site(begun: Begun) -> Iterator[str]:
+def site(begun: Begun) -> str:
     """The address of a TensorBoard over the run."""
-    with tensorboard(begun[0].parent.parent) as url:
-        yield url
+    return tensorboard(begun[0].parent.parent)
 
 
 @pytest.fixture
