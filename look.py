@@ -35,6 +35,7 @@ from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
+from data.cache import CacheError
 from data.corpus import Corpus
 from data.encoding import Dataset
 from inference.corpus import corpus_of
@@ -222,9 +223,9 @@ def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple
         return None, None
     try:
         return opened.text(cache_dir)
+    except CacheError:
+        raise
     except UserError as error:
-        if str(error).startswith("cache_dir:"):  # a mistake, where a text may be missing
-            raise
         print(printable(f"note: the page begins with a tale: {error}"), file=sys.stderr)
         return None, None
 

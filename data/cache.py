@@ -14,14 +14,21 @@ from common.errors import UserError, refusal
 from common.files import replace_folder
 
 
+class CacheError(UserError):
+    """A mistake in `cache_dir`, or what the disk refuses there."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"cache_dir: {what}")
+
+
 @contextmanager
 def publish(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill, which becomes `folder` of the cache at the end.
 
-    Raises UserError if the disk refuses; whatever the block raises passes through.
+    Raises CacheError if the disk refuses; whatever the block raises passes through.
     """
     try:
         with replace_folder(folder) as temporary:
             yield temporary
     except OSError as error:
-        raise UserError(f"cache_dir: {refusal(error)}") from error
+        raise CacheError(refusal(error)) from error

@@ -22,7 +22,7 @@ from jaxtyping import Int64, UInt
 
 from common.errors import UserError, pluralize
 from common.files import clean, remove
-from data.cache import publish
+from data.cache import CacheError, publish
 from data.corpus import SPLITS, Corpus
 from data.encoding import Dataset, read_tokens, separator, write_tokens
 from data.pieces import BPE, cut
@@ -63,7 +63,7 @@ def prepare(
     missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
     existing = (cache, *cache.parents)[len(missing)]
     if not existing.is_dir():  # before a tokenizer is trained
-        raise UserError(f"cache_dir: {existing} is a file; choose another folder")
+        raise CacheError(f"{existing} is a file; choose another folder")
     try:
         tokenizer = _find_tokenizer(corpus, tokenizer, cache, new, say)
         dataset = _find_tokens(corpus, tokenizer, cache, new, say)
@@ -100,7 +100,7 @@ def _find_tokens(
     write_tokens(corpus, tokenizer, folder)
     if found := read_tokens(folder, tokenizer, corpus):
         return found
-    raise UserError(f"cache_dir: {folder} was deleted or damaged meanwhile; run the command again")
+    raise CacheError(f"{folder} was deleted or damaged meanwhile; run the command again")
 
 
 def _find_tokenizer(

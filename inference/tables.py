@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from torch import Tensor
 
 from common.errors import UserError, printable, token_label
+from data.cache import CacheError
 from data.tokenizer import Tokenizer
 from inference.opening import OpenRun
 from model import Circuit, circuit
@@ -37,9 +38,9 @@ def print_circuit(
     by: By
     try:
         by, what = opened.means(cache_dir), "its mean over validation text"
+    except CacheError:
+        raise
     except UserError as error:
-        if str(error).startswith("cache_dir:"):  # a mistake, where a text may be missing
-            raise
         print(printable(f"note: parts that are off give zeros: {error}"), file=sys.stderr)
         by, what = "zero", "zeros"
     n_parts, parts = len(parts_of(opened.model)), None

@@ -8,6 +8,7 @@ import torch
 
 from common.errors import UserError
 from common.files import real_path
+from data.cache import CacheError
 from data.tales import Tales
 from inference.corpus import corpus_of
 from inference.opening import OpenRun
@@ -59,6 +60,8 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     check_size(model.n_parameters, 1, WEIGHTS)
     try:
         corpus, dataset = opened.text()
+    except CacheError:
+        raise
     except UserError:
         corpus, dataset = None, None
     batches, where = mean_batches(dataset, tokenizer, model.config.context_length)
