@@ -26,17 +26,21 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Pat
     if Run(folder).config_file.exists():
         raise UserError(f"curves: {folder} is a run; rename it, or compare other runs")
     names, places = [file_name(name) for name in groups], []
-    for number, (name, runs) in enumerate(zip(names, groups.values(), strict=True)):
-        curves = curves_of(runs)
+    of_groups = [curves_of(runs) for runs in groups.values()]
+    tags = sorted(
+        {tag for curves in of_groups for tag in curves},
+        key=lambda tag: (tag != TAGS["val_bpb"], "loss/" not in tag, tag),
+    )
+    # All groups have the same charts: TensorBoard 2.21 loses what later runs add. It shows charts
+    # with margins in the reverse order.
+    bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in reversed(tags)}
+    for number, (name, curves) in enumerate(zip(names, of_groups, strict=True)):
         is_first = names.index(name) == number
         place = folder / (name if is_first else f"{name}_{number + 1}")
         place.mkdir(parents=True, exist_ok=True)
         places.append(place)
         before = [*place.glob(EVENTS)]
         writer = open_events(place, purge_step=0)
-        order = sorted(curves, key=lambda tag: (tag != TAGS["val_bpb"], "loss/" not in tag))
-        # TensorBoard 2.21 shows the last chart first.
-        bands = {tag: ["Margin", [tag, *_limits(tag)]] for tag in reversed(order)}
         writer.add_custom_scalars({"Mean, lowest and highest of the seeds": bands})
         for tag, curve in curves.items():
             low, high = _limits(tag)

@@ -57,16 +57,22 @@ def test_curves_are_mean_lowest_and_highest(tmp_path: Path, n_steps: int, stride
 
 def test_tensorboard_draws_the_band(tmp_path: Path) -> None:
     runs = [run_with(tmp_path / f"{seed}", np.ones(3)) for seed in range(2)]
-    write_curves(tmp_path / "curves", {"all runs": runs})
-    events = EventAccumulator(str(tmp_path / "curves/all_runs"))
-    events.Reload()
-    (stored,) = events.Tensors("custom_scalars__config__")
-    layout = Layout.FromString(stored.tensor_proto.string_val[0])
+    other = run_with(tmp_path / "other", np.ones(3)) / "metrics.jsonl"
+    other.write_text(other.read_text().replace("roles/song", "target position/0 to 15"))
+    write_curves(tmp_path / "curves", {"all runs": runs, "other": [other.parent]})
+    layouts = []
+    for name in ("all_runs", "other"):
+        events = EventAccumulator(str(tmp_path / "curves" / name)).Reload()
+        (stored,) = events.Tensors("custom_scalars__config__")
+        layouts.append(Layout.FromString(stored.tensor_proto.string_val[0]))
+    layout, same = layouts  # TensorBoard loses what the second one adds
+    assert layout == same
     series = {chart.title: chart.margin.series[0] for chart in layout.category[0].chart}
     names = (series[TAG].value, series[TAG].lower, series[TAG].upper)
     assert names == (TAG, f"seeds/{TAG}/lowest", f"seeds/{TAG}/highest")
     # TensorBoard shows the last one first.
-    assert [*series][::-1] == ["loss/bits_per_byte_val", TAG, "roles/song"]
+    others = ["roles/song", "target position/0 to 15"]
+    assert [*series][::-1] == ["loss/bits_per_byte_val", TAG, *others]
 
 
 def test_curves_are_no_runs(tmp_path: Path) -> None:
