@@ -49,7 +49,8 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
         rows.append([head for layer in layers for head in layer])
     if len({head.shape for maps in rows for head in maps}) != 1 or not rows[0][0].size:
         raise ValueError("maps: are not of the same text, of two or more tokens")
-    overlaps = np.array([[np.minimum(a, b).sum(-1).mean() for b in rows[1]] for a in rows[0]])
+    seconds = np.stack(rows[1])
+    overlaps = np.array([np.minimum(a, seconds).sum(-1).mean(-1) for a in rows[0]])
     found = [Twin(heads[0][i], heads[1][j], float(overlaps[i, j])) for i, j in assign(overlaps)]
     return sorted(found, key=lambda twin: -twin.overlap)
 

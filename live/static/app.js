@@ -70,7 +70,8 @@ export class LivePage extends Inspector {
   // Shows what the address describes, and what was typed before the model was there.
   async #restore() {
     const typed = this.state ? "" : this.input.value;
-    this.state = readFragment(location.hash, this.data);
+    if (this.state) this.author.leave();
+    this.state = readFragment(location.hash, this.data, this.study.vocabulary);
     if (typed) Object.assign(this.state, { text: typed, ids: null });
     this.opening = new Opening();
     this.viewport.restore(this.state.zoom);
@@ -88,7 +89,7 @@ export class LivePage extends Inspector {
   // Shows what could have been in the place of a token.
   look(place) {
     const { begun } = this.study.vocabulary;
-    if (place + this.reading.from < Math.max(1, begun)) return;
+    if (place < 1 || place + this.reading.from < begun) return;
     return this.set({ place, token: Math.max(0, place - 1) }); // where it was predicted
   }
 

@@ -15,7 +15,7 @@ export class Author {
   // token: the selected one.
   typed(typed, token = NEWEST) {
     if (!this.app.state) return; // the model is not there yet, and reads it later
-    this.#leave();
+    this.leave();
     const text = typed.replace(/\p{Surrogate}/gu, "\ufffd"); // halves of a character
     return this.app.set({ text, ids: null, place: null, token });
   }
@@ -31,7 +31,7 @@ export class Author {
     const { state, study, reading } = this.app;
     const ids = study.ids(state);
     const kept = state.place === null ? ids : ids.slice(0, reading.from + state.place);
-    this.#leave();
+    this.leave();
     return this.#goOn([...kept, id]);
   }
 
@@ -51,7 +51,7 @@ export class Author {
   // The text as it was before the model wrote.
   undo() {
     const { text, ids } = this.before;
-    this.#leave();
+    this.leave();
     this.app.input.value = text;
     return this.app.set({ text, ids, place: null, token: NEWEST });
   }
@@ -68,7 +68,7 @@ export class Author {
   }
 
   // The text changes in another way.
-  #leave() {
+  leave() {
     this.stop();
     this.turn = this.before = null;
     this.app.writing.spoken.textContent = "";

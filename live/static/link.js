@@ -40,7 +40,7 @@ export function writeFragment(state) {
 }
 
 // The state that a fragment describes, as far as this model has it.
-export function readFragment(fragment, { config, steps, run }) {
+export function readFragment(fragment, { config, steps, run }, vocabulary) {
   const link = readLink(fragment, "");
   const { n_layers: layers, n_heads: heads } = config;
   const place = (name) => integerIn(link[name], 0, config.context_length - 1);
@@ -60,9 +60,11 @@ export function readFragment(fragment, { config, steps, run }) {
   const ids = link.ids?.split(".").map((id) => integerIn(id, 0, config.vocab_size - 1));
   const step = Number(link.step ?? NaN);
   const distance = (each) => Math.abs(each - step);
+  const text = link.text ?? run.prompt;
+  const fits = ids?.every((id) => id !== null) && vocabulary.decode(ids) === text; // another model has others
   return {
-    text: link.text ?? run.prompt,
-    ids: ids?.every((id) => id !== null) ? ids : null,
+    text,
+    ids: fits ? ids : null,
     step: Number.isFinite(step)
       ? steps.reduce((best, each) => (distance(each) < distance(best) ? each : best))
       : steps.at(-1),

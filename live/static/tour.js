@@ -37,8 +37,9 @@ export class Tour {
   }
 
   // isAsked: whether it was asked for, and may scroll the page to where it begins.
-  start(isAsked = true) {
+  async start(isAsked = true) {
     Object.assign(this, { isAsked });
+    if (!this.app.state.text) await this.app.author.replace(this.app.data.run.prompt);
     this.before = this.app.state.off;
     this.node.hidden = false;
     return this.#enter(0);

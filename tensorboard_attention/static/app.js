@@ -19,6 +19,7 @@ import { Inspector } from "./inspector.js";
 import { keyList } from "./keys.js";
 import { earned, firstPart } from "./marks.js";
 import { Address } from "./address.js";
+import { Opening } from "./opening.js";
 import { fileName } from "./save.js";
 import { Compare, names } from "./compare.js";
 import { Player } from "./play.js";
@@ -65,16 +66,31 @@ class App extends Inspector {
       return;
     }
     this.#build();
-    const link = { run: this.source.first, ...readLink(this.host.location.hash) };
-    this.state = restore(link, this.runs);
-    this.viewport.restore(this.state.zoom);
-    this.zoomed = Boolean(this.state.zoom);
-    this.showMore(Boolean(this.state.sort));
-    const { token, key } = this.state;
-    if (key !== undefined) this.choice.pick({ query: token, key });
     if (this.host !== window) focus(); // so that keys work without a click
+    await this.#open({ run: this.source.first, ...readLink(this.host.location.hash) });
+    this.host.addEventListener("hashchange", () => this.#follow());
+  }
+
+  // Shows the view of a link.
+  async #open(link) {
+    this.state = restore(link, this.runs);
+    this.opening = new Opening();
+    this.viewport.restore(this.state.zoom);
+    Object.assign(this, { zoomed: Boolean(this.state.zoom), zoomedTo: "" });
+    this.showMore(Boolean(this.state.sort) || this.main.classList.contains("all"));
+    const { token, key } = this.state;
+    this.choice.pick(key === undefined ? null : { query: token, key });
     await this.show();
     if (this.maps) this.grid.reveal(this.state);
+  }
+
+  // A link was opened in this window, perhaps to a new probe.
+  async #follow() {
+    const { hash } = this.host.location;
+    if (!hash.startsWith("#attention&") || hash === this.address.link()) return;
+    const link = readLink(hash);
+    await this.#refresh();
+    await this.#open(link);
   }
 
   #build() {

@@ -39,7 +39,7 @@ export function onKey(event, app, more) {
     ".": () => app.step(1),
     " ": () => app.play(),
     "[": () => app.set({ token: Math.max(0, token - 1) }),
-    "]": () => app.set({ token: token + 1 }),
+    "]": () => app.set({ token: Math.min(app.first.texts.length - 1, token + 1) }),
     Escape: () => app.pick(-1),
     "+": () => app.zoom(1.5),
     "-": () => app.zoom(1 / 1.5),

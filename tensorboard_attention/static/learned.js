@@ -29,7 +29,7 @@ export class Learned {
     this.steps = steps;
     this.groups = Object.keys(losses.groups).filter((name) => steps.some((step) => this.#value(name, step) != null));
     if (!this.groups.includes(this.group)) this.group = this.groups[0];
-    if (!steps.includes(this.step)) this.step = steps.at(-1);
+    if (!this.isChosen || !steps.includes(this.step)) this.step = steps.at(-1);
     this.about.textContent = `Loss by what the next token is, in ${losses.unit}. Choose a cell to see its tokens.`;
     this.low.textContent = `step ${steps[0].toLocaleString("en")}`;
     this.high.textContent = steps.at(-1).toLocaleString("en");
@@ -68,7 +68,7 @@ export class Learned {
   }
 
   #choose(group, step) {
-    Object.assign(this, { group, step });
+    Object.assign(this, { group, step, isChosen: true });
     this.#mark();
   }
 

@@ -115,14 +115,14 @@ export class Scores {
   }
 }
 
-// The names of the scores that lead: that of the pattern that names the head, what is nearby, and need.
+// The names of the scores that lead, of those that some head has: that of the pattern that names the
+// head, what is nearby, and need.
 export function leading(maps, layer, head) {
-  const { scores } = maps.header;
-  const named = [roleOf(maps, layer, head)[1], Object.keys(scores)[0]];
-  const clearest = named.find((name) => Object.hasOwn(scores, name));
-  return [clearest, "nearby", "need"].filter(
-    (name, i, all) => Object.hasOwn(scores, name) && all.indexOf(name) === i,
-  );
+  const isThere = (name) => maps.heads().some(([l, h]) => Number.isFinite(maps.score(name, l, h)));
+  const there = Object.keys(maps.header.scores).filter(isThere);
+  const role = roleOf(maps, layer, head)[1];
+  const leads = new Set([there.includes(role) ? role : there[0], "nearby", "need"]);
+  return [...leads].filter((name) => there.includes(name));
 }
 
 // A curve, in a piece for each text, and a line at the step that is shown.

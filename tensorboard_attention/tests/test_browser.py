@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -102,6 +103,29 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     tab["main"].evaluate("() => document.activeElement.blur()")
     tab.page.keyboard.press(" ")
     tab.shown(["trained", "attention", 6])
+    last = open_tab(layer=0, head=0, token=23, zoom="4,0.7,0.7")
+    for key in ("]", "ArrowRight"):
+        last.page.keyboard.press(key)
+    last.page.wait_for_url("**head=1**")
+    assert "token=23&p.attention.zoom=4%2C0.7%2C0.7" in last.page.url
+
+
+def test_a_link_opens_in_a_tab_that_is_open(open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(layer=0, head=1, token=3)
+    link = {"run": ODD_RUN, "tag": HOSTILE, "token": 2}
+    parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
+    tab.page.evaluate("hash => { location.hash = hash }", f"#attention{parts}")
+    tab.shown([ODD_RUN, HOSTILE, 5])
+    focus = tab[".token.focus >> nth=0"]
+    sync_api.expect(focus).to_have_attribute("data-place", "2")
+    tab[".token[data-place='4'] >> nth=0"].click()
+    tab.page.wait_for_url("**token=4**")
+    for name in ("scalars", "attention"):  # what was chosen stays meanwhile
+        tab.page.locator(f"[data-plugin-id={name}]").click()
+        tab.page.wait_for_url(f"**#{name}**")
+    tab.page.wait_for_url("**token=4**")
+    tab.shown([ODD_RUN, HOSTILE, 5])
+    sync_api.expect(focus).to_have_attribute("data-place", "4")
 
 
 @pytest.mark.long

@@ -89,6 +89,8 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
     events.write_losses(logs / "learned", LOSSES)
     tab.page.clock.run_for(REFRESH)
     sync_api.expect(cells).to_have_count(4)
+    said = tab[".learned p[role=status]"]
+    sync_api.expect(said).to_contain_text("Step 100, names again")  # the last, until one is chosen
     labels = cells.evaluate_all("all => all.map((one) => one.title)")
     assert labels == [
         *("step 20, names again: 30.0", "step 100, names again: 20.0"),
@@ -96,7 +98,6 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
     ]
     colours = cells.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
     assert len({*colours}) == 4
-    said = tab[".learned p[role=status]"]
     unit = LOSSES["unit"]
     cells.nth(3).click()
     sync_api.expect(said).to_have_text(f"Step 100, song: 4.000 of 24.0 {unit}")

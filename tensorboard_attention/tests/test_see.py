@@ -188,7 +188,7 @@ def test_where_there_is_no_induction_that_is_said(
 ) -> None:
     tab = see(**link)
     tab[".induction summary"].click()
-    assert tab[".induction p"].all_inner_texts()[1:] == [text]
+    sync_api.expect(tab[".induction p >> nth=1"]).to_have_text(text)
     assert tab[".induction li"].count() == ("repeat" in link["run"])
 
 
@@ -217,6 +217,15 @@ def test_the_name_of_a_head_has_the_whole_width_of_a_phone(see: Callable[..., Ta
     assert panel and name and buttons
     assert name["width"] == pytest.approx(panel["width"], abs=1)
     assert name["y"] >= buttons["y"] + buttons["height"] - 1
+    save = tab[".panel:not([hidden]) .save button"]
+    assert save.evaluate_all(ON_TOP) == [True, True]
+
+
+ON_TOP = """all => all.map((each) => {
+    each.scrollIntoView({ block: "center" });
+    const { x, y, width, height } = each.getBoundingClientRect();
+    return each.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+})"""
 
 
 def test_the_grid_says_what_each_head_does_and_its_scores_lead(see: Callable[..., Tab]) -> None:
@@ -236,6 +245,10 @@ def test_the_grid_says_what_each_head_does_and_its_scores_lead(see: Callable[...
     assert meaning == MEANINGS["continues repeats"]
     assert tab[".headcurves h3"].inner_text() == "continues repeats, all heads"
     assert tab[".headcurves path"].count() == 4
+    short = see(run="wide", layer=0, head=0)  # no query can show a repeat, and few are nearby
+    shown = short[".head-scores > .scores .score .value b"]
+    sync_api.expect(shown).not_to_have_count(0)
+    assert all(float(value) >= 0 for value in shown.all_inner_texts())
     tab[".headcurves path >> nth=0"].dispatch_event("click")
     sync_api.expect(tab[".panel h2 >> nth=0"]).not_to_have_text("L1H0")
 

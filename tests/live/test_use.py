@@ -136,6 +136,13 @@ def test_an_empty_text_and_one_that_is_too_long_are_read(live: Live) -> None:
     assert live[".grid"].is_hidden() and live[".understanding"].is_hidden()
     live.type("The hen and the fox. " * 30)
     assert "of" in live[".typing > .note"].inner_text() and len(live.losses()) <= 32
+    live[".losses .token >> nth=0"].click()  # before which the model sees nothing
+    live.settled()
+    assert live[".next h2"].inner_text() == "What comes next"
+    live.type("")
+    live["button:has-text('Tour')"].click()
+    sync_api.expect(live[".tour"]).to_be_visible()
+    assert live["textarea"].input_value()
 
 
 def test_a_token_is_exchanged_and_the_text_goes_on_from_there(live: Live) -> None:
@@ -180,6 +187,17 @@ def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
     live[".write:has-text('Let it write')"].wait_for()
     live.settled()
     assert "!" in live["textarea"].input_value()
+    live[".write"].click()
+    live[".write:has-text('Stop')"].wait_for()
+    live.page.evaluate("location.hash = 'text=A fox'")  # a link, which stops it too
+    sync_api.expect(live["textarea"]).to_have_value("A fox")
+    live[".write:has-text('Let it write')"].wait_for()
+    live.settled()
+    assert live["textarea"].input_value() == "A fox" and live["button:has-text('Undo')"].is_hidden()
+    losses = live.losses()
+    live.page.evaluate("location.hash = 'text=A fox&ids=0.1.2'")  # the tokens of another text
+    live.settled()
+    assert live.losses() == losses
 
 
 def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
