@@ -72,7 +72,8 @@ def main(values: Values) -> None:
     known = differing(rows)
     for note in notes(rows):
         print(printable(f"note: {note}"), file=sys.stderr)
-    if config.by is not None and config.by not in known:
+    varied = [name for name in known if name == config.by or name.startswith(f"{config.by}.")]
+    if config.by is not None and not varied:
         raise UserError(
             f"by: {config.by} does not differ between these runs; "
             + (f"choose one of {', '.join(known)}" if known else "leave it out")
@@ -83,11 +84,11 @@ def main(values: Values) -> None:
             said = f"{one.label}: its runs were trained by different code (code.json)"
             print(printable(f"note: {said}"), file=sys.stderr)
     loss = target_loss(groups, config.loss)
-    differences = compare(groups) if config.by is None else compare_by(rows, config.by)
+    differences = compare(groups) if config.by is None else compare_by(rows, varied)
     if config.by is not None and not any(difference.n_seeds for difference in differences):
         raise UserError(
-            f"by: no two runs that were scored on the same text differ in {config.by} alone; leave "
-            "it out, or train runs that do"
+            f"by: no two runs that were scored on the same text differ in {config.by} alone; give "
+            "a group of settings, such as by=optimizer, leave it out, or train runs that do"
         )
     curves = curves_beside(groups) if config.curves else None
     if config.json:

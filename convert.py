@@ -79,6 +79,8 @@ def convert(config: ConvertConfig, source: Path, target: Path) -> str:
         )
     if not (source / "config.json").is_file():
         what = "does not exist" if not source.exists() else "has no config.yaml and no config.json"
+        if source.suffix == ".gguf":
+            what = "is GGUF, which is only written"
         raise UserError(
             f"source: {source} {what}; give the folder of a run, one that transformers saved, or a "
             "name on the Hugging Face hub, such as openai-community/gpt2"

@@ -87,6 +87,8 @@ class LookConfig:
         check_folder("cache_dir", self.cache_dir)
         if self.text == "":
             raise ValueError("text: is empty; give the text to look at")
+        if self.html == "":
+            raise ValueError("html: is empty; give a file, such as html=page.html")
         if self.text is None and self.html is None and not self.evidence:
             raise ValueError(
                 "text: is missing; give the text to look at, html=FILE for a page in which the "
@@ -235,7 +237,9 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     tokenizer, is_bare = opened.tokenizer, config.start == "text"
     tokens = opened.encode(text, config.start)
     if added := len(tokens) - len(tokenizer.encode(text)):
-        mark = printable(repr(tokenizer.decode(tokens[:added])))
+        special = {id: name for name, id in tokenizer.special_tokens.items()}  # spell nothing
+        parts = [special.get(id) or tokenizer.decode([id]) for id in tokens[:added]]
+        mark = printable(repr("".join(parts)))
         print(f"Put {mark} in front, as in training; start=text leaves it out")
     kept = tokens[: opened.config.model.context_length]
     if len(kept) < len(tokens):

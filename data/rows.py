@@ -56,8 +56,9 @@ def _check(name: str, field: str, texts: Sequence[str], others: Iterable[str] = 
     problem = f"{printable(name)} has no field {field!r}"
     if field in others:
         problem = f"{field!r} of {printable(name)} is not text"
-    choice = f"choose one of {', '.join(texts)[:200]}" if texts else "none of its fields is text"
-    raise UserError(f"data.field: {problem}; {choice}")
+    named = [name if name == name.strip() else repr(name) for name in texts]  # spaces are seen
+    choice = f"choose one of {', '.join(named)[:200]}" if texts else "none of its fields is text"
+    raise UserError(f"data.field: {problem}; {printable(choice)}")
 
 
 def json_texts(name: str, field: str) -> Iterator[str | None]:
@@ -65,7 +66,7 @@ def json_texts(name: str, field: str) -> Iterator[str | None]:
     schema = pyarrow.schema([(field, pyarrow.string())])
     parsing = pyarrow.json.ParseOptions(schema, unexpected_field_behavior="ignore")
     with _open(name) as file:
-        block, is_first = file.read(BLOCK) + file.readline(), True
+        block, n_rows, n_lines = file.read(BLOCK) + file.readline(), 0, 0  # before the block
         if not _has_lines(block):
             block += file.read()
         while block:
@@ -74,13 +75,15 @@ def json_texts(name: str, field: str) -> Iterator[str | None]:
                 table = pyarrow.json.read_json(pyarrow.BufferReader(block), reading, parsing)
                 texts = table[field].to_pylist()
             except pyarrow.ArrowInvalid:  # Python's own parser takes more
-                texts = [_text(row, name, field) for row in _objects(block)]
-            if is_first and not any(texts):
-                rows = [*islice(_objects(block), ROWS)]
-                if rows and not any(field in row for row in rows):
-                    _check(name, field, _names(rows))
+                rows = enumerate(_objects(block, n_lines), n_rows + 1)
+                texts = [_text(row, number, name, field) for number, row in rows]
+            if not n_rows and not any(texts):
+                first = [*islice(_objects(block), ROWS)]
+                if first and not any(field in row for row in first):
+                    _check(name, field, _names(first))
             yield from texts
-            block, is_first = file.read(BLOCK) + file.readline(), False
+            n_rows, n_lines = n_rows + len(texts), n_lines + block.count(b"\n")
+            block = file.read(BLOCK) + file.readline()
 
 
 def _has_lines(block: bytes) -> bool:
@@ -91,15 +94,16 @@ def _has_lines(block: bytes) -> bool:
         return False
 
 
-def _objects(block: bytes) -> Iterator[dict[str, Any]]:
-    """Raises ValueError for damaged JSON, and for rows of other kinds."""
+def _objects(block: bytes, n_lines: int = 0) -> Iterator[dict[str, Any]]:
+    """Raises ValueError for damaged JSON, and for rows of other kinds. n_lines: those before."""
     text, decoder, place = block.decode("utf-8-sig").strip(), json.JSONDecoder(strict=False), 0
     while place < len(text):
         try:
             value, place = decoder.raw_decode(text, place)
         except json.JSONDecodeError as error:
             around = text[max(error.pos - 20, 0) : error.pos + 20]
-            raise ValueError(f"damaged JSON at {around!r}: {error.msg}") from None
+            line = n_lines + error.lineno
+            raise ValueError(f"damaged JSON in line {line}, at {around!r}: {error.msg}") from None
         place += len(GAP.match(text, place)[0])  # type: ignore[index]
         for row in value if isinstance(value, list) else [value]:
             if not isinstance(row, dict | str):
@@ -107,10 +111,13 @@ def _objects(block: bytes) -> Iterator[dict[str, Any]]:
             yield {"text": row} if isinstance(row, str) else row
 
 
-def _text(row: dict[str, Any], name: str, field: str) -> str | None:
+def _text(row: dict[str, Any], number: int, name: str, field: str) -> str | None:
     text = row.get(field)
     if not isinstance(text, str | None):
-        _check(name, field, _names([row]), row)
+        if number == 1 and (others := _names([row])):
+            _check(name, field, others, row)
+        value = printable(json.dumps(text)[:40])
+        raise ValueError(f"{field!r} of row {number:,} is {value}, and not text")
     # Half of a pair of surrogates becomes U+FFFD.
     return text and text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -125,6 +132,8 @@ def csv_texts(name: str, field: str, separator: str = ",") -> Iterator[str | Non
     with _csv_rows(name, separator) as rows:
         names = next(rows, [])
     _check(name, field, names)
+    if names.count(field) > 1:
+        raise UserError(f"data.field: {printable(name)} has several columns {field!r}; rename one")
     reading = pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False)
     parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     types = {field: pyarrow.string()}

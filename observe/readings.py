@@ -50,8 +50,8 @@ def advice(n_tokens: int, n_parameters: int, n_read: int) -> str | None:
             abs(math.log(row.n_parameters / n_parameters)),
         ),
     )
+    found = "about lowest at the end, after" if row.is_last else "lowest after"
     return (
-        f"The text is read {readings:,.0f} times: of {row.text}, {row.model} had "
-        f"{'not passed ' if row.is_last else ''}the lowest validation loss after "
-        f"{row.readings:.2g} (docs/text.md)"
+        f"The text is read {readings:,.0f} times. Nearest in docs/text.md: {row.text} and "
+        f"{row.model}, where the validation loss was {found} {row.readings:.2g}"
     )

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from common.errors import printable
 from data.encoding import Dataset
+from data.tales import Tales
 from observe.context import RunContext
 from observe.readings import advice
 from observe.roles import Outputs
@@ -69,7 +70,8 @@ class Terminal(Callback):
                 f"{trainer.ranks.device.type}, {trainer.precision.name}: {trainer.precision.reason}"
             )
             n_read = self.max_steps * trainer.config.batch_size * model.config.context_length
-            if line := advice(len(self.context.dataset.train), model.n_parameters, n_read):
+            line = advice(len(self.context.dataset.train), model.n_parameters, n_read)
+            if line and not isinstance(self.context.corpus, Tales):  # whose floor is known
                 self.console.print(line)
             if trainer.config.compile:
                 self.console.print("compiling the model: the first step takes longer")

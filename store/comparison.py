@@ -212,12 +212,12 @@ def compare(groups: Sequence[Group]) -> list[Difference]:
     ]
 
 
-def compare_by(rows: Sequence[Row], name: str) -> list[Difference]:
-    """Each value of the setting `name` against its value with the lowest mean loss, over pairs of
+def compare_by(rows: Sequence[Row], names: Sequence[str]) -> list[Difference]:
+    """The values of the settings `names` against those with the lowest mean loss, over pairs of
     runs that have the seed, all other settings and the scored text in common."""
-    rest = [other for other in differing(rows) if other != name]
+    rest = [other for other in differing(rows) if other not in names]
     rows = [{**row, "text": text} for row, text in zip(rows, scored_texts(rows), strict=True)]
-    first, *others = _grouped(rows, [name], [0] * len(rows))
+    first, *others = _grouped(rows, names, [0] * len(rows))
     return [_difference(other, first, [*rest, "text"]) for other in others]
 
 

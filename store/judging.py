@@ -56,9 +56,11 @@ class Judgement(NamedTuple):
     @property
     def text(self) -> str:
         """The mean and the interval, in percent."""
-        if math.isinf(self.high):
-            return f"{self.mean:+.2%}"
-        return f"{self.mean:+.2%} ({self.low:+.2%} to {self.high:+.2%})"
+        # Without a minus before zero.
+        mean, low, high = (
+            f"{round(x, 4) + 0.0:+.2%}" if math.isfinite(x) else "" for x in self[:3]
+        )
+        return f"{mean} ({low} to {high})" if high else mean
 
     def __str__(self) -> str:
         if math.isinf(self.high):

@@ -104,10 +104,15 @@ def read_row(folder: Path) -> Row | None:
     run = Run.open(str(folder), "runs")
     settings = flat(read_settings(run.newest_settings_file))
     steps = settings.get("trainer.max_steps")  # none in a run that was converted
-    if steps is None or not run.has_summary(steps):
+    if steps is None or not run.summary_file.exists():
         return None
     try:
-        summary = read_json(run.summary_file)
+        try:
+            summary = read_json(run.summary_file)
+        except ValueError as error:
+            raise ValueError(f"{run.summary_file.name}: {error}") from error
+        if summary.get("steps") != steps:
+            return None
         curve = [line for line in read_measured(run.path) if "val_bpb" in line]
         needed = ((settings, ("seed",)), (summary, COMPARED), *((point, POINT) for point in curve))
         for values, names in needed:
@@ -130,8 +135,15 @@ def read_row(folder: Path) -> Row | None:
 
 def read_measured(folder: Path) -> list[Row]:
     """The lines of metrics.jsonl of a run. Raises OSError or ValueError if they cannot be read."""
+    found: list[Row] = []
     lines = read_text(folder / "metrics.jsonl", MAX_METRICS).splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill can leave a half
+    for number, line in enumerate(lines, 1):
+        if line.endswith("\n"):  # a kill can leave a half
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"metrics.jsonl, line {number}: {error}") from error
+    return found
 
 
 def open_log(folder: Path) -> Index:

@@ -188,10 +188,12 @@ class Run:
                         f"{setting}: {path} is in a run; give its folder: "
                         f"{setting}={as_argument(around)}"
                     )
+            below = Path("runs", path)
+            likely = f", such as {setting}={as_argument(below)}" if is_run(below) else ""
             raise UserError(
                 f"{setting}: {path} is not a run (it has no config.yaml); give the folder of a "
-                "run, make one with python train.py, or convert a model of transformers first: "
-                "python convert.py source=MODEL to=runs/NAME"
+                f"run{likely}, make one with python train.py, or convert a model of transformers "
+                "first: python convert.py source=MODEL to=runs/NAME"
             )
         for parent, folders, files in os.walk(run.path):
             for entry in (Path(parent, name) for name in (*folders, *files)):

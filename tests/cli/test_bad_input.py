@@ -90,6 +90,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("look", ["run={tiny}", "reader=true", f"text={'Once ' * 40}"], ["text", "1 to 32"]),
     ("look", ["run={tiny}", "html=a", "start=text"], ["start", "leave start out"]),
     ("look", ["run={tiny}", "text=a", "steps=all", "checkpoint=best"], ["steps: ", "best"]),
+    ("look", ["run={tiny}", "html="], ["html", "empty"]),
     ("look", ["run={tiny}", "html=a", "weights=int4"], ["weights", "int4", "float16, int8"]),
     ("look", ["run={tiny}", "text=a", "weights=int8"], ["weights", "leave it out"]),
     (

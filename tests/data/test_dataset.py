@@ -374,11 +374,14 @@ def test_a_setting_that_does_not_fit_is_one_line(
 
 
 BAD = {
-    "a.jsonl": (b'{"text": "a"}\n{"text": \n', "cannot be read .*damaged JSON at"),
+    "a.jsonl": (b'{"text": "a"}\n{"text": \n', "cannot be read .*damaged JSON in line 2, at"),
     "b.jsonl.gz": (gzip.compress(lines(TEXTS))[:-20], "cannot be read"),
     "c.parquet": (b"", "cannot be read"),
     "d.png": (b"", "files of .png; give files of one of .jsonl"),
     "e.parquet": (parquet(TEXTS, "body"), "^data.field: .*no field 'text'; .*one of body$"),
+    "f.jsonl": (b'{"text": "a"}\n{"id": "b", "text": 12}\n', "'text' of row 2 is 12, and not text"),
+    "g.csv": (b"text,text\na,b\n", "^data.field: .* has several columns 'text'"),
+    "h.csv": (b"id, text\na,b\n", "^data.field: .* choose one of id, ' text'$"),
 }
 
 
@@ -389,6 +392,20 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=problem) as caught:
         read(tmp_path / name, tmp_path / "cache")
     assert "\n" not in str(caught.value) and not (tmp_path / "cache").exists()
+
+
+def test_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    """datasets 5.0 finds no files in it."""
+    folder = write(tmp_path / "a [b]" / "a.jsonl", TEXTS).parent
+    with pytest.raises(UserError, match=r"^data\.path: .* brackets in .*a \[b\] for a pattern"):
+        read(folder, tmp_path / "cache")
+    assert len(read(f"{folder}/*.jsonl", tmp_path / "cache").train)
+
+
+def test_equal_documents_are_in_one_split(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", ["a story"] * 300)
+    with pytest.raises(UserError, match=r"^data: the val split has 0 tokens, .* equal ones are in"):
+        read(file, tmp_path / "cache", val_fraction=0.2)
 
 
 def test_what_is_nowhere_is_one_line(tmp_path: Path) -> None:

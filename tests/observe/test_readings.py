@@ -21,5 +21,8 @@ def test_the_rows_are_those_of_the_guide() -> None:
 def test_a_row_is_the_nearest_to_itself(row: Row) -> None:
     assert advice(row.n_tokens, row.n_parameters, MANY * row.n_tokens) is None
     line = advice(row.n_tokens, row.n_parameters, 100 * row.n_tokens)
-    assert line and line.startswith(f"The text is read 100 times: of {row.text}, {row.model} had ")
+    said = (
+        f"The text is read 100 times. Nearest in docs/text.md: {row.text} and {row.model}, where "
+    )
+    assert line and line.startswith(said)
     assert advice(2 * row.n_tokens, row.n_parameters, 200 * row.n_tokens) == line
