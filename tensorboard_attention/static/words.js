@@ -18,8 +18,8 @@ export class Words {
     Object.assign(this, { point, pick });
     this.lines = svg("svg", { class: "lines", "aria-hidden": "true" });
     this.text = new TokenText("Tokens of the text", (token) => this.pick(token), {
-      onpointerover: (event) => event.pointerType === "mouse" && this.point(placeAt(event)),
-      onpointerleave: (event) => event.pointerType === "mouse" && this.point(-1),
+      onpointerover: (event) => event.pointerType === "mouse" && this.#hover(placeAt(event)),
+      onpointerleave: (event) => event.pointerType === "mouse" && this.#hover(-1),
       onfocusin: (event) => this.#focus(event),
       onfocusout: () => this.#leave(),
     });
@@ -41,7 +41,7 @@ export class Words {
     });
     this.text.mark(focus, 0);
     this.shown = { weights, focus, maps };
-    this.#reveal(this.text.spans[focus]);
+    if (focus !== this.hovered) this.#reveal(this.text.spans[focus]); // it stays under the pointer
     this.#list();
     this.draw();
   }
@@ -76,6 +76,11 @@ export class Words {
       span.title = `token ${place}`;
       span.setAttribute("aria-label", `${place}: ${spokenToken(texts[i])}`);
     });
+  }
+
+  #hover(token) {
+    this.hovered = token;
+    this.point(token);
   }
 
   // A token that the keyboard focuses is shown like one under the pointer.

@@ -212,12 +212,16 @@ def logs(site: dict[str, str], address: tuple[str, Path]) -> Path:
 
 @contextmanager
 def tabs(browser: sync_api.Browser, url: str) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs of a TensorBoard at a view, and closes them."""
+    """Opens tabs of a TensorBoard at a view, and closes them: the tab alone, or in the `frame` of
+    TensorBoard, which takes longer to load than most tests."""
     opened = []
 
-    def open_it(width: int = 1280, height: int = 900, **link: str | int) -> Tab:
+    def open_it(
+        width: int = 1280, height: int = 900, frame: bool = False, **link: str | int
+    ) -> Tab:
         parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
-        opened.append(Tab(browser, f"{url}#attention{parts}", width=width, height=height))
+        page = "" if frame else "data/plugin_entry.html?name=attention"
+        opened.append(Tab(browser, f"{url}{page}#attention{parts}", frame, width, height))
         return opened[-1]
 
     yield open_it

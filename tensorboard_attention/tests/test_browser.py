@@ -111,7 +111,7 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
 
 
 def test_a_link_opens_in_a_tab_that_is_open(open_tab: Callable[..., Tab]) -> None:
-    tab = open_tab(layer=0, head=1, token=3)
+    tab = open_tab(layer=0, head=1, token=3, frame=True)
     link = {"run": ODD_RUN, "tag": HOSTILE, "token": 2}
     parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
     tab.page.evaluate("hash => { location.hash = hash }", f"#attention{parts}")
@@ -161,6 +161,15 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     assert centred and abs(int(centred[1]) - 500) < 22  # of 45 that are seen
 
 
+def test_a_token_stays_under_the_pointer(open_tab: Callable[..., Tab]) -> None:
+    token = open_tab(run=ODD_RUN, tag="long", token=0)[".token[data-place='500'] >> nth=0"]
+    token.evaluate("each => each.scrollIntoView({ block: 'end' })")  # at the edge of the text
+    before = token.bounding_box()
+    token.hover()
+    sync_api.expect(token).to_have_class("token focus")
+    assert token.bounding_box() == before
+
+
 def test_two_runs_are_compared_and_a_link_restores_the_view(
     open_tab: Callable[..., Tab], browser: sync_api.Browser
 ) -> None:
@@ -175,7 +184,7 @@ def test_two_runs_are_compared_and_a_link_restores_the_view(
     tab[".chart polyline.view1 >> nth=3"].wait_for(state="attached")  # the curves of both
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
-    again = Tab(browser, tab.page.url)
+    again = Tab(browser, tab.page.url, frame=False)
     assert again.shown() == views
     assert again[".panel h2 >> nth=0"].inner_text().startswith("L0H1")
     assert again[".token.focus >> nth=0"].get_attribute("data-place") == "1"
@@ -203,7 +212,7 @@ def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag=HOSTILE, token=1)
     assert HOSTILE[:20].replace(" ", "·") in tab[".text >> nth=0"].inner_text()
     assert tab["main img"].count() == tab["main script"].count() == 0
-    assert tab.page.title() == "TensorBoard"
+    assert tab.page.title() == "Attention"
     assert sorted(tab.listed("to")) == list(range(6)), "a map that is not causal"
 
 
