@@ -88,7 +88,9 @@ def test_every_view_says_the_same(run: Path, browser: sync_api.Browser, source: 
     check_tab(Live(browser, (cwd / "live.html").as_uri()), names)
     url = tensorboard(cwd)
     for tag in ("attention",) * bool(source) + (f"text: {TEXT[:40]}",):
-        check_tab(Tab(browser, f"{url}#attention&p.attention.run=run&p.attention.tag={tag}"), names)
+        link = f"#attention&p.attention.run=run&p.attention.tag={tag}"
+        address = f"{url}data/plugin_entry.html?name=attention{link}"
+        check_tab(Tab(browser, address, frame=False), names)
     if source:
         check_tab(Live(browser, f"{url}data/plugin/attention/follow?run=run"), names)
 
