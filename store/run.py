@@ -142,19 +142,17 @@ class Run:
 
         Raises UserError if another process has just created a run there, or if the disk refuses.
         """
-        texts = {f".hydra/{name}": text for name, text in hydra.items()}
-        texts |= {"config.yaml": settings}
-        if code is not None:
-            texts["code.json"] = code
+        files = {f".hydra/{name}": content for name, content in hydra.items()}
+        files |= {"config.yaml": settings} | ({} if code is None else {"code.json": code})
+        data = {"tokens_sha256": tokens_sha256} | ({"text": text} if text else {})
         for target in _new_folders() if path is None else [Path(path)]:
             try:
-                started = {"started": _now(target), "tokens_sha256": tokens_sha256}
-                texts["data.json"] = json.dumps(started | ({"text": text} if text else {})) + "\n"
+                files["data.json"] = json.dumps({"started": _now(target)} | data) + "\n"
                 # Through a link of the user's to an empty folder.
                 with replace_folder(real_path(target), is_new=True) as folder:
                     (folder / ".hydra").mkdir()
-                    for name, text in texts.items():
-                        (folder / name).write_text(text, encoding="utf-8")
+                    for name, content in files.items():
+                        (folder / name).write_text(content, encoding="utf-8")
                     (folder / "tokenizer").mkdir()
                     save_tokenizer(folder / "tokenizer")
                     for entry in folder.rglob("*"):

@@ -49,7 +49,9 @@ def tensors() -> dict[str, dict[str, torch.Tensor]]:
 
 
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
-    paths = {Run.create(None, "a: 1\n", {}, "0", lambda folder: None).path for _ in range(5)}
+    runs = [Run.create(None, "a: 1\n", {}, "0", lambda folder: None, text="b") for _ in range(5)]
+    assert {json.loads(run.data_file.read_text())["text"] for run in runs} == {"b"}
+    paths = {run.path for run in runs}
     assert len(paths) == 5
     assert all(path.parent == Path("runs") for path in paths)
 
