@@ -89,15 +89,15 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
     use or too large.
     """
     _check_machine(settings.config, ranks)
-    with _claimed(settings, ranks) as settings:
-        config = settings.config
-        weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
-        if settings.resumed and _is_finished(settings.resumed, config, state):
-            return _finished_result(settings.resumed, state, ranks)
-        data = partial(load_dataset, trusted=settings.trusts_data, say=ranks.print_main)
+    with _claimed(settings, ranks) as claimed:
+        config = claimed.config
+        weights, state, is_own = _find_weights(claimed, ranks)  # locks a run to resume
+        if claimed.resumed and _is_finished(claimed.resumed, config, state):
+            return _finished_result(claimed.resumed, state, ranks)
+        data = partial(load_dataset, trusted=claimed.trusts_data, say=ranks.print_main)
         length = config.model.context_length
         corpus, dataset = ranks.main_first(
-            lambda: data(config.data, settings.tokenizer, config.cache_dir, length)
+            lambda: data(config.data, claimed.tokenizer, config.cache_dir, length)
         )
         model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
         precision = training_precision(
@@ -107,16 +107,16 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
         optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
         if weights and is_own:
             load_optimizer(optimizer, weights)
-        run = settings.resumed or _create(settings, corpus, dataset, ranks)
-        if settings.resumed:
+        run = claimed.resumed or _create(claimed, corpus, dataset, ranks)
+        if claimed.resumed:
             run.check_in_place()
             run.check_tokens(dataset.sha256, "resume")
     if ranks.is_main:  # whose own lock holds now, of a new run, too
         run.start_log()
-        if settings.resumed:
+        if claimed.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))
             run.diverged_file.unlink(missing_ok=True)
-            run.store_settings(settings.values)
+            run.store_settings(claimed.values)
             run.store_code(code_version())
             if is_own:
                 run.checkpoints.complete(state, *kept(config.trainer))
