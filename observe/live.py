@@ -47,6 +47,7 @@ class LiveWeights(Callback):
     def __init__(self, context: RunContext, maps: AttentionMaps) -> None:
         self.context, self.maps = context, maps
         self.names: dict[str, Any] = {}  # by step, what heads are called
+        self.is_described = False
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
         length = context.model.config.context_length
@@ -58,14 +59,11 @@ class LiveWeights(Callback):
             return
         self.folder.mkdir(exist_ok=True)
         self._remove(step for step in self.steps() if step > trainer.state.step)
-        replace_text(
-            self.folder / MODEL, json.dumps(described(self.context, self.documents.where)) + "\n"
-        )
         with suppress(OSError, ValueError):  # of the steps before a resume
             names = read_json(self.folder / NAMES)
             self.names = {step: names[step] for step in map(str, self.steps()) if step in names}
         if trainer.state.step == 0:
-            self.on_step(trainer)
+            self._write(trainer)
 
     def on_finish(self, trainer: Trainer) -> None:
         if (file := self._file(trainer.state.step)).exists():
@@ -73,9 +71,18 @@ class LiveWeights(Callback):
 
     def on_step(self, trainer: Trainer) -> None:
         step, config = trainer.state.step, trainer.config
-        is_due = self.maps.config.has_maps(step, config.max_steps, config.checkpoint_every)
-        if self.size > MAX_BYTES or not is_due:
+        if self.size > MAX_BYTES:
             return
+        if not self.is_described:  # not before the first step, which it would delay
+            data = described(self.context, self.documents.where)
+            replace_text(self.folder / MODEL, json.dumps(data) + "\n")
+            self.is_described = True
+        if self.maps.config.has_maps(step, config.max_steps, config.checkpoint_every):
+            self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        """The weights and names of the step."""
+        step = trainer.state.step
         with suppress(UserError):  # a diverging model's
             model, heads = self.context.model, self.maps.heads
             means = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
