@@ -157,7 +157,7 @@ class EvalBatches:
         """Some of the windows, whose information is unknown."""
         chosen = copy.copy(self)
         chosen._spans, chosen._units = self._spans[is_chosen], self._units[is_chosen]
-        chosen.bits = None
+        chosen.bits = chosen._bits = None
         return chosen
 
     def part(self, n_targets: int | None) -> EvalBatches:

@@ -23,8 +23,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def read_tensors(*files: Path) -> dict[str, Tensor]:
-    """All tensors of safetensors files. Raises ValueError if a file cannot be read, or if a value
-    is not finite."""
+    """All tensors of safetensors files. Raises ValueError if a file cannot be read, if two have the
+    same tensor, or if a value is not finite."""
     found: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -34,6 +34,10 @@ def read_tensors(*files: Path) -> dict[str, Tensor]:
             problem = f"{path.name:.80}: cannot be read ({reason(error)}); restore it"
             raise ValueError(problem) from None
         for name in names:
+            if name in found:  # of an earlier model in the same folder
+                raise ValueError(
+                    f"{path.name:.80}: has {name:.80}, as another file has; remove one"
+                )
             found[name] = read_tensor(path, name)
     return found
 

@@ -1,9 +1,9 @@
 """The next token of a model with a cache, from fewer and larger products, on CPUs.
 
 Promises: what `GPT.logits(GPT.hidden(tokens, cache))` returns in eval mode for one token more, to
-float tolerance. A model that was changed in any way is asked itself: by hooks, edits or recordings,
-also later, and by other modules or methods than `GPT` has by its config. So are models with
-settings that are not in `KNOWN` of model/config.py, in half precision, and on other devices.
+float tolerance. A model that was changed is asked itself: by hooks, edits or recordings, also
+later, and by other modules, or methods of its modules, than `GPT` has by its config. So are models
+with settings that are not in `KNOWN` of model/config.py, in half precision, and on other devices.
 
 A product of a matrix and one vector takes as long as reading the matrix, which one core cannot do
 as fast as several; a small one, and any other operation on one token, takes as long as its call. So
@@ -88,12 +88,15 @@ def _is_own(model: GPT) -> bool:
         return False
     with torch.random.fork_rng(devices=[]):
         built = Block(model.config)
-    # A text of a module has the types, sizes, biases and epsilons of all that is in it.
+    # A text of a module has the sizes, biases and epsilons of all that is in it.
     blocks, parameters = blocks_of(model), [*model.parameters()]
     return (
         len(blocks) == len(model.blocks) == model.config.n_layers
         and {*map(repr, blocks)} == {repr(built)}
+        and all([*map(type, each.modules())] == [*map(type, built.modules())] for each in blocks)
+        and all(each.attention.window is None for each in blocks)
         and repr(model.final_norm) == repr(built.mlp_norm)
+        and type(model.final_norm) is type(built.mlp_norm)
         and not any(METHODS & {*vars(each)} for each in model.modules())
         and all(each.device.type == "cpu" for each in parameters)
         and {each.dtype for each in parameters} in ({torch.float32}, {torch.float64})

@@ -34,6 +34,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     given, overrides = split(arguments)
+    # The default, which Hydra cannot be told.
+    overrides = [override for override in overrides if override != "experiment=null"]
     types = all_settings(kind)
     if script == "compare":
         overrides = name_runs(overrides)

@@ -283,7 +283,8 @@ class _Subsets:
     ) -> Float[Tensor, "above mlp way stream"]:
         """With these heads on: Bool[Tensor, "way head"]."""
         block, is_last = self.blocks[layer], layer == len(self.blocks) - 1
-        tokens = slice(-1, None) if is_last else slice(None)  # of which more is needed
+        has_hooks = block.mlp._forward_hooks or block.mlp._forward_pre_hooks  # that see all tokens
+        tokens = slice(-1, None) if is_last and not has_hooks else slice(None)
         off = torch.stack(
             [self.off[layer, head].expand(streams.shape[1], -1) for head in range(ways.shape[1])]
         ).to(streams)

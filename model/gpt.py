@@ -190,10 +190,11 @@ class GPT(nn.Module):
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, and restore its mode on exit."""
-    was_training = model.training
+    """Put the model in eval mode, and restore the mode of each of its modules on exit."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, was_training in modes:
+            module.training = was_training

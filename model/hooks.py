@@ -73,11 +73,10 @@ def _recorder(records: list[Any], layer: int, keep: str) -> Attend:
         if mask is None:
             mask = causal_mask(query.shape[2], key.shape[2], query.device)
         steps = explicit_attention(query, key, value, mask, dropout)
-        del records[layer:]  # left by an earlier forward pass
-        if keep == "steps":
-            records.append(AttentionSteps(*(step.detach() for step in steps)))
-        else:
-            records.append(getattr(steps, keep).detach())
+        detached = AttentionSteps(*(step.detach() for step in steps))
+        # In the place of what is left by an earlier pass. Activation checkpointing computes layers
+        # again, the last one first.
+        records[layer : layer + 1] = [detached if keep == "steps" else getattr(detached, keep)]
         return steps.context
 
     return attend
@@ -209,7 +208,7 @@ def patch(model: nn.Module, values: Mapping[Any, Tensor]) -> Iterator[None]:
     The model itself is switched, so no other thread may run it meanwhile.
 
     Raises ValueError for a part that the model does not have, and, where the model runs, for values
-    of another shape than those that they replace.
+    of another shape than those that they replace, or than those of one text of the batch.
     """
     changes = {part: partial(_constant, value) for part, value in values.items()}
     with edit(model, changes):
@@ -226,7 +225,8 @@ def edit(model: nn.Module, changes: Mapping[Any, Callable[[Tensor], Tensor]]) ->
     changes: by part, named as for `patch`; a function gets and returns tensors of the shapes that
         are given there.
 
-    The model itself is switched, so no other thread may run it meanwhile.
+    With activation checkpointing, the backward pass computes layers again, and has to be inside the
+    block, too. The model itself is switched, so no other thread may run it meanwhile.
 
     Raises ValueError for a part that the model does not have, and, where the model runs, for a
     value of another shape.
@@ -291,6 +291,8 @@ def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
 
 def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
     value = change(replaced)
+    if value.shape == (1, *replaced.shape[1:]):  # of one text, in all texts of a batch
+        value = value.expand_as(replaced)
     if value.shape != replaced.shape:
         raise ValueError(
             f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}; give one of "
@@ -312,11 +314,12 @@ def _with_head(
 @contextmanager
 def edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
     """While open, `edit` changes what all heads of a layer gather."""
-    attention.edits.append(edit)
+    own = partial(edit)  # is equal to no other, also of the same function
+    attention.edits.append(own)
     try:
         yield
     finally:
-        attention.edits.remove(edit)
+        attention.edits.remove(own)
 
 
 @contextmanager

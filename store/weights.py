@@ -18,17 +18,20 @@ from store.settings import readable
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 LEARNED_POSITIONS = "position.weight"
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def read_tensor(path: Path, name: str) -> Tensor:
-    """One tensor of a safetensors file. Raises ValueError if it has values that are not finite."""
+    """One tensor of a safetensors file. Raises ValueError if it has another type than `FLOATS`, or
+    values that are not finite."""
     # Opened anew for each: pages of a mapped file that were read count as memory.
     with safe_open(path, "pt") as file:
         tensor = file.get_tensor(name)
+    if tensor.dtype not in FLOATS:
+        raise ValueError(f"{name} has the type {str(tensor.dtype).removeprefix('torch.')}")
     # Not `isfinite`, which takes more memory than the values.
-    is_float = tensor.is_floating_point()
-    if not is_float or (tensor.numel() and not all(map(math.isfinite, tensor.aminmax()))):
-        raise ValueError(f"{name} has values that are not finite floating-point numbers")
+    if tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
+        raise ValueError(f"{name} has values that are not finite")
     return tensor
 
 

@@ -70,6 +70,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_an_experiment_against_the_defaults() -> None:
+    with initialize_config_dir(str(CONFIGS), **VERSION):
+        idea = ["experiment=shakespeare_fast", "data=shakespeare"]
+        found = [*map(open_side, divide(idea, "experiment=null"))]
+    assert [side.settings["trainer.max_steps"] for side in found] == [1000, 60]
+    assert [side.settings["data.name"] for side in found] == ["shakespeare"] * 2
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "words"),
     [

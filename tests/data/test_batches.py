@@ -195,6 +195,8 @@ def test_a_part_of_documents_scores_whole_ones_and_has_their_bits(
     assert part.bits == scored_bits
     count = max(1, min(len(starts), len(starts) * n_targets // n))
     assert len(set(np.searchsorted(starts, [*targets], "right"))) == count
+    chosen = whole.only(np.arange(len(whole.begins)) % 2 == 0)  # windows, not whole documents
+    assert chosen.bits is None and chosen.part(chosen.n_targets // 2).bits is None
     # Without the bits of each document, those of a part are unknown.
     for other in (bits[:-1], np.append(bits, 1.0)) if len(bits) > 1 else ():
         mismatched = EvalBatches(counting(n), context_length, 4, starts, bits=other)

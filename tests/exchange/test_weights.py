@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from exchange.config import read_config, to_config
-from exchange.weights import read_weights, to_hugging_face
+from exchange.weights import read_tensors, read_weights, to_hugging_face
 from inference.generation import generate
 from model import GPT
 from store.weights import write_tensors
@@ -166,6 +166,11 @@ def test_weights_in_several_files_open(tmp_path: Path) -> None:
     assert len(shards) > 2
     ours, _ = load(tmp_path / "theirs")
     assert_same_logits(ours, theirs, 32)
+    stale = tmp_path / "theirs/model-1-of-9.safetensors"  # of an earlier model
+    stale.write_bytes(shards[0].read_bytes())
+    with pytest.raises(ValueError, match="as another file has; remove one"):
+        load(tmp_path / "theirs")
+    stale.unlink()
     shards[0].rename(tmp_path / "theirs/another-of-1.safetensors")
     with pytest.raises(ValueError, match="is missing among the weights"):
         load(tmp_path / "theirs")
@@ -177,6 +182,13 @@ def test_weights_are_rounded_to_the_dtype(tmp_path: Path) -> None:
     _, stored = load(tmp_path / "there")
     for name, parameter in model.named_parameters():
         assert torch.equal(stored[name], parameter.bfloat16())
+
+
+def test_weights_of_other_types_are_refused(tmp_path: Path) -> None:
+    for dtype in (torch.float8_e4m3fn, torch.int8):
+        safetensors.torch.save_file({"a": torch.ones(2).to(dtype)}, tmp_path / "a.safetensors")
+        with pytest.raises(ValueError, match=r"^a has the type (float8_e4m3fn|int8)$"):
+            read_tensors(tmp_path / "a.safetensors")
 
 
 def test_weights_beyond_float16_are_refused(tmp_path: Path) -> None:

@@ -106,6 +106,11 @@ class Gelu(SwiGLU):
         return self.down(F.gelu(self.gate(x)) * self.up(x))
 
 
+class Linear(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
 def zero(x):
     return torch.zeros_like(x)
 
@@ -140,6 +145,8 @@ CHANGES = {
     ),
     "a method of the model": lambda model: setattr(model, "logits", lambda hidden: 2 * hidden),
     "a parametrization": parametrize,
+    "a class of the same name": lambda model: setattr(model.blocks[0].mlp, "down", Linear(64, 16)),
+    "a window": lambda model: setattr(model.blocks[0].attention, "window", 3),
 }
 
 

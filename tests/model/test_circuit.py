@@ -119,6 +119,14 @@ def test_edits_that_are_open_are_part_of_the_model() -> None:
         found = circuit(net, TOKENS, "zero", target=4)
         expected = by_ablation(net, found.parts, "zero", lambda logits: logits.softmax(-1)[4])
     assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
+    with record_attention(net, keep="context") as contexts:
+        net(OTHER[None])
+    first = {"mlp 1": lambda x: torch.cat([0 * x[:, :7], x[:, 7:]], 1), "mlp 0": torch.neg}
+    for opened in (edit(net, first), patch(net, {(1, 1): contexts[1][:, 1]})):
+        with torch.no_grad(), opened:
+            found = circuit(net, TOKENS, "zero", target=4)
+            expected = by_ablation(net, found.parts, "zero", lambda logits: logits.softmax(-1)[4])
+        assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
     rare = int(net(TOKENS[None])[0, -1].argmin())
     with (
         edit(net, {"stream 1": lambda x: 1.02 * x + 0.02}),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import GPT, KVCache, cross_entropy, record_attention
+from model import GPT, KVCache, cross_entropy, eval_mode, record_attention
 from model.attention import CausalSelfAttention
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
@@ -120,6 +120,10 @@ def test_dropout_applies_only_in_training(make_model):
     assert not torch.equal(first, model(tokens))
     torch.manual_seed(1)
     assert torch.equal(first, model(tokens)), "dropout depends only on torch's seed"
+    model.blocks[0].eval()
+    with eval_mode(model):
+        assert torch.equal(model(tokens), model(tokens))
+    assert model.training and model.blocks[1].mlp.training and not model.blocks[0].mlp.training
 
 
 @pytest.mark.parametrize("mlp", ["gelu", "swiglu"])

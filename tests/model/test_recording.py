@@ -25,6 +25,18 @@ def test_maps_are_causal_distributions(make_model, family):
     assert not torch.allclose(maps[0], maps[1]), "each layer has its own map"
 
 
+def test_activation_checkpointing_loses_no_layer(make_model):
+    """Its backward pass computes layers again, the last one first."""
+    model, tokens = make_model().train(), torch.randint(13, (2, 7))
+    with record_attention(model) as expected:
+        model(tokens)
+    model.checkpoint_activations()
+    with record_attention(model) as maps:
+        model(tokens, targets=tokens).backward()
+    for weights, theirs in zip(maps, expected, strict=True):
+        torch.testing.assert_close(weights, theirs)
+
+
 @torch.no_grad()
 def test_with_a_cache_the_new_rows_are_recorded(make_model, family):
     model = make_model(**family)
