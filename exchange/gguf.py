@@ -1,4 +1,4 @@
-"""GGUF, the format of llama.cpp and Ollama: weights, sizes and tokenizer in one file.
+"""GGUF, the format of llama.cpp: weights, sizes and tokenizer in one file.
 
 Promises: given the ids of the tokens, llama.cpp computes the same function, up to the rounding of
 `dtype` and of its own arithmetic; a setting that it does not know is an error. Text is another

@@ -4,7 +4,7 @@
 # tokenizers keeps it as pieces of their own.
 # It matters to who ports a tokenizer between the two: a pattern such as \w+|\s+ is fine in one, and in the other the model
 # never sees a full stop. The round trip decode(encode(text)) shows it, the ids alone do not.
-# The product uses only patterns that match any text completely: data/patterns.py.
+# The product uses only patterns that match any text completely: data/pieces.py.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,1 +1,1 @@
-"""Training: the loop, optimizers, evaluation, checkpoints, run directories, signals, ranks."""
+"""Training: the loop, optimizers, evaluation, checkpoints, signals, ranks."""
