@@ -202,7 +202,7 @@ def _norm(module: nn.Module, gain: Float[Tensor, "*axes width"] | None = None) -
 
 
 def _rms_norm(
-    gain: Float[Tensor, "*heads 1 width"], eps: Float[Tensor, " 1"], x: Float[Tensor, "*axes width"]
+    gain: Float[Tensor, "*heads width"], eps: Float[Tensor, " 1"], x: Float[Tensor, "*axes width"]
 ) -> Float[Tensor, "*axes width"]:
     size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     mean_of_squares = torch.addcmul(eps, size, size, value=1 / x.shape[-1])

@@ -122,7 +122,7 @@ def parts_of(model: GPT) -> list[Part]:
 @torch.no_grad()
 def circuit(
     model: GPT,
-    tokens: Int[Tensor, " token"],
+    tokens: Int[Tensor, " *token"],
     by: By,
     target: int | None = None,
     versus: int | None = None,
@@ -260,7 +260,7 @@ class _Subsets:
 
     def after(
         self, layer: int, streams: Float[Tensor, "stream token d_model"]
-    ) -> Float[Tensor, "subset stream"]:
+    ) -> Float[Tensor, "subset stream *value"]:
         """Of the parts from `layer` on, given the residual stream before it."""
         if layer == len(self.blocks):
             hidden = self.model.final_norm(streams[:, -1])
@@ -280,7 +280,7 @@ class _Subsets:
 
     def _of_ways(
         self, layer: int, streams: Float[Tensor, "stream token d_model"], ways: Tensor
-    ) -> Float[Tensor, "above mlp way stream"]:
+    ) -> Float[Tensor, "above mlp way stream *value"]:
         """With these heads on: Bool[Tensor, "way head"]."""
         block, is_last = self.blocks[layer], layer == len(self.blocks) - 1
         has_hooks = block.mlp._forward_hooks or block.mlp._forward_pre_hooks  # that see all tokens

@@ -89,7 +89,7 @@ Batch = tuple[Int[Tensor, "batch query"], Int[Tensor, "batch query"]]
 @contextmanager
 def ablate(
     model: nn.Module,
-    heads: Iterable[tuple[int, int]],
+    heads: Iterable[Any],
     by: str | Mapping[Any, Tensor],
     mlps: Iterable[int] = (),
 ) -> Iterator[None]:
@@ -255,7 +255,7 @@ def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Itera
         yield
 
 
-def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -> Any:
+def _changed(model: nn.Module, part: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The context manager of one part."""
     match part:
         case (Integral() as layer, Integral() as head):
@@ -267,13 +267,13 @@ def _changed(model: nn.Module, part: Part, change: Callable[[Tensor], Tensor]) -
             f"{part!r} is no part of a model; give (layer, head), or one such as 'mlp 1' or "
             "'stream 1'"
         )
-    kind, layer = found[1], int(found[2])
+    kind, place = found[1], int(found[2])
     checked = partial(_same_shape, part, change)
     if kind == "mlp":
-        return _hooked(block_of(model, layer).mlp, lambda _mlp, _inputs, output: checked(output))
+        return _hooked(block_of(model, place).mlp, lambda _mlp, _inputs, output: checked(output))
     blocks = blocks_of(model)
-    check_range("layer", layer, 0, len(blocks))
-    after = blocks[layer] if layer < len(blocks) else model.get_submodule("final_norm")
+    check_range("layer", place, 0, len(blocks))
+    after = blocks[place] if place < len(blocks) else model.get_submodule("final_norm")
     return _hooked(after, lambda _module, inputs: (checked(inputs[0]), *inputs[1:]), before=True)
 
 

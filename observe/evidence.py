@@ -147,7 +147,7 @@ class Evidence:
         inputs: Tokens,
         targets: Tokens,
         windows: list[tuple[Window, Int64[np.ndarray, " _query"]]],
-    ) -> list[Maps]:
+    ) -> list[Float[np.ndarray, "_head _query _key"]]:
         """Read a batch. windows: of its rows, and the kinds of their targets. Returns the maps of
         each."""
         device = next(self.model.parameters()).device

@@ -124,10 +124,8 @@ def test_heads_are_spelled_as_users_do(make_model):
     for heads in lists:
         with ablate(model, heads, "zero"):
             torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
-    wrong: list[tuple[Any, Any]] = [((1, 0), "zero"), ([(1, 0)], torch.zeros(4))]
-    for (heads, by), said in zip(wrong, ("1 is no part of a model", "by: "), strict=True):
-        with pytest.raises(ValueError, match=said), ablate(model, heads, by):
-            pass
+    with pytest.raises(ValueError, match="1 is no part of a model"), ablate(model, (1, 0), "zero"):
+        pass
 
 
 @torch.no_grad()

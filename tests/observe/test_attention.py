@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from data.corpora import open_corpus
 from data.corpus import text_of
 from data.encoding import Dataset
+from data.tales import Tales, TalesConfig
 from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from model import GPT, wiring
@@ -121,8 +121,9 @@ def test_the_default_probe_begins_with_a_word(
     tokens = np.array(tokenizer.encode(text + "and so on" * 99), np.uint16)
     context = run_context(tmp_path, model=model())
     dataset = Dataset(tokenizer, tokens, tokens, None, "0", None, None, None)
-    corpus = SimpleNamespace(adds_eos=adds_eos)
-    context = replace(context, dataset=dataset, corpus=corpus)  # type: ignore[arg-type]
+    corpus = Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
+    corpus.adds_eos = adds_eos
+    context = replace(context, dataset=dataset, corpus=corpus)
     probe = default_probe(context)
     assert len(probe) == N_PROBE_TOKENS
     assert bytes(probe).decode(errors="ignore").startswith(start)
