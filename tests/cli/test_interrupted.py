@@ -310,7 +310,9 @@ def test_a_sweep_stops_with_its_workers(tmp_path: Path) -> None:
     assert wait_for(lambda: len([*tmp_path.glob("runs/sweep_*/*/metrics.jsonl")]) == 2, process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)  # also until the workers close their output
-    assert (process.returncode, errors.split()) == (130, ["stopped"])
+    *begun, last = filter(None, errors.splitlines())
+    assert (process.returncode, last) == (130, "stopped")
+    assert len(begun) == 2 and all(line.startswith("training ") for line in begun)
     with pytest.raises(ProcessLookupError):
         for _ in range(60):
             os.killpg(process.pid, 0)
