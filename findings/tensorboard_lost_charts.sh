@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# One would guess: TensorBoard's Custom Scalars tab shows the charts of all runs; where two runs have a category of the same
-# name, their charts are merged.
-# Instead, that holds only for categories that the first run by name has. Of another category, the charts of the first run
-# that has it are shown, and what later runs add to it is lost without a word.
+# One would guess: where two runs have a category of the same name, TensorBoard's Custom Scalars tab shows the charts of both.
+# Instead, that holds only for categories of the first run by name. Of any other category, the charts of the first run that
+# has it are shown, and those that later runs add are left out without a word.
 # It matters where folders of different kinds are in one log, such as single runs and curves over many seeds: which charts
 # there are depends on the names of the other folders.
 # The product gives all curves over seeds the same charts (observe/curves.py).

@@ -2,8 +2,9 @@
 
 Promises: what `GPT.logits(GPT.hidden(tokens, cache))` returns in eval mode for one token more, to
 float tolerance. A model that was changed is asked itself: by hooks, edits or recordings, also
-later, and by other modules, or methods of its modules, than `GPT` has by its config. So are models
-with settings that are not in `KNOWN` of model/config.py, in half precision, and on other devices.
+later; by other modules than `GPT` builds from its config; or by another method of a module. So are
+models with settings that are not in `KNOWN` of model/config.py, in half precision, and on other
+devices.
 
 A product of a matrix and one vector takes as long as reading the matrix, which one core cannot do
 as fast as several; a small one, and any other operation on one token, takes as long as its call. So

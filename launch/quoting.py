@@ -34,7 +34,7 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     given, overrides = split(arguments)
-    # The default, which Hydra cannot be told.
+    # Hydra does not accept null for a group. It is the default, so it is left out.
     overrides = [override for override in overrides if override != "experiment=null"]
     types = all_settings(kind)
     if script == "compare":

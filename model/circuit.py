@@ -133,6 +133,7 @@ def circuit(
         found = circuit(model, tokens, by=means)
         found.best()[3]    # the three parts that give its answer the largest probability
 
+    tokens: the ids of one text, of shape (token,).
     by: what replaces the output of a part that is off: "zero"; constants of all parts, as
         `mean_outputs` returns them; or what the part computes on another text, given as its tokens,
         as many as in `tokens`.
@@ -283,7 +284,8 @@ class _Subsets:
     ) -> Float[Tensor, "above mlp way stream *value"]:
         """With these heads on: Bool[Tensor, "way head"]."""
         block, is_last = self.blocks[layer], layer == len(self.blocks) - 1
-        has_hooks = block.mlp._forward_hooks or block.mlp._forward_pre_hooks  # that see all tokens
+        # Of the last layer, the last token is enough, unless a hook of its MLP sees all of them.
+        has_hooks = block.mlp._forward_hooks or block.mlp._forward_pre_hooks
         tokens = slice(-1, None) if is_last and not has_hooks else slice(None)
         off = torch.stack(
             [self.off[layer, head].expand(streams.shape[1], -1) for head in range(ways.shape[1])]

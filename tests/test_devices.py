@@ -172,5 +172,6 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path: Path) -> None:
     done = command("train", *arguments, cwd=tmp_path, **environment)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("error: trainer.compile: ")
-    advice = ("install a C++ compiler", "since a space in its path breaks")  # as of this clone
-    assert any(each in line for each in advice) and not (tmp_path / "run").exists()
+    has_space = " " in torch.__file__  # of a clone with a space in its path
+    advice = "since a space in its path breaks" if has_space else "install a C++ compiler"
+    assert advice in line and not (tmp_path / "run").exists()

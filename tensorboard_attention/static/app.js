@@ -68,7 +68,7 @@ class App extends Inspector {
     this.#build();
     if (this.host !== window) focus(); // so that keys work without a click
     await this.#open({ run: this.source.first, ...readLink(this.host.location.hash) });
-    this.host.addEventListener("hashchange", () => this.#follow());
+    this.host.addEventListener("hashchange", () => this.#openLink());
   }
 
   // Shows the view of a link.
@@ -85,7 +85,7 @@ class App extends Inspector {
   }
 
   // A link was opened in this window, perhaps to a new probe.
-  async #follow() {
+  async #openLink() {
     const { hash } = this.host.location;
     if (!hash.startsWith("#attention&") || hash === this.address.link()) return;
     const link = readLink(hash);

@@ -89,7 +89,7 @@ def site(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 LOGITS = 1e-3  # largest differences from PyTorch
 
 
-WEIGHTS = 3e-5
+WEIGHTS = 2e-5  # the page computes in float32: 1.03e-5 was seen, in drawn models
 
 
 DRAWN = settings(max_examples=20)
@@ -109,10 +109,12 @@ def close(found: Any, expected: torch.Tensor, most: float = LOGITS) -> None:
 
 
 def check(found: Any, model: GPT, ids: list[int]) -> None:
-    """What a reading shows is what PyTorch computes in one pass."""
+    """What a reading shows is what PyTorch computes in one pass, in float64, whose rounding does not
+    add to that of the page."""
     tokens = torch.tensor([ids])
-    with record_attention(model) as layers:
+    with record_attention(model.double()) as layers:
         logits = model(tokens)[0]
+    model.float()
     close(found["logits"], logits)
     for layer, weights_of in enumerate(layers):
         for head in range(model.config.n_heads):
