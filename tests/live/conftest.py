@@ -109,8 +109,8 @@ def close(found: Any, expected: torch.Tensor, most: float = LOGITS) -> None:
 
 
 def check(found: Any, model: GPT, ids: list[int]) -> None:
-    """What a reading shows is what PyTorch computes in one pass, in float64, whose rounding does not
-    add to that of the page."""
+    """What a reading shows is what PyTorch computes in one pass: in float64, so that only the
+    rounding of the page remains."""
     tokens = torch.tensor([ids])
     with record_attention(model.double()) as layers:
         logits = model(tokens)[0]
