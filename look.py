@@ -44,9 +44,8 @@ from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
 from live.models import initial_model, mean_batches, values_of
 from live.pack import BYTES, check_size, pack
-from live.page import about_run, check_model, describe, live_page, run_title
+from live.page import about_run, check_page, describe, live_page, run_title
 from live.texts import page_texts
-from live.tokenizer import check_tokenizer
 from model import GPT, mean_outputs, wiring_matrices
 from observe.attention import TAG, Probe
 from observe.evidence import measure_evidence, write_evidence
@@ -160,9 +159,7 @@ def main(values: Values) -> None:
 def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     """Write the page in which the model runs."""
     weights, tokenizer = config.weights or "float16", opened.tokenizer
-    check_model(opened.config.model)
-    check_tokenizer(tokenizer)
-    check_size(opened.model.n_parameters, 1, weights)
+    check_page(opened.model, tokenizer, weights)
     models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
     corpus, dataset = load_text(opened, config.cache_dir)
     context_length = opened.config.model.context_length

@@ -13,10 +13,9 @@ from data.tales import Tales
 from inference.corpus import corpus_of
 from inference.opening import OpenRun
 from live.models import mean_batches, values_of
-from live.pack import check_size, pack
-from live.page import about_run, check_model, describe, live_page, run_title
+from live.pack import pack
+from live.page import about_run, check_page, describe, live_page, run_title
 from live.texts import perfect_reader
-from live.tokenizer import check_tokenizer
 from model import mean_outputs, record_attention, wiring_matrices
 from tensorboard_attention import show
 from tensorboard_attention.notebook import Viewer
@@ -55,9 +54,7 @@ def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
 
 def _live_page(opened: OpenRun, text: str) -> Viewer:
     model, tokenizer = opened.model, opened.tokenizer
-    check_model(model.config)
-    check_tokenizer(tokenizer)
-    check_size(model.n_parameters, 1, WEIGHTS)
+    check_page(model, tokenizer, WEIGHTS)
     try:
         corpus, dataset = opened.text()
     except CacheError:

@@ -120,12 +120,17 @@ def check_model(config: ModelConfig) -> None:
         raise UserError(f"run: {error}; give a text to look at") from error
 
 
+def check_page(model: GPT, tokenizer: Tokenizer, weights: str = "float16") -> None:
+    """Raise UserError, naming a setting, unless a page with this model can be written."""
+    check_model(model.config)
+    check_tokenizer(tokenizer)
+    check_size(model.n_parameters, 1, weights)
+
+
 def can_have_page(model: GPT, tokenizer: Tokenizer) -> bool:
     """Whether a page with this model can be written."""
     try:
-        check_model(model.config)
-        check_tokenizer(tokenizer)
-        check_size(model.n_parameters, 1, "float16")
+        check_page(model, tokenizer)
     except UserError:
         return False
     return True
