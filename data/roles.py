@@ -105,12 +105,12 @@ def token_roles(
 ) -> Int64[np.ndarray, " token"]:
     """The role of every token of a text in ASCII, whose tokens have these `lengths`.
 
-    mentions: (slot, first character, last character + 1) of every word from a slot, in order.
+    mentions: (slot, first character, last character + 1) of what every slot gives, in order.
 
-    The token with the first letter of a word from a slot has the role of the word: of a name, an
-    object or another thing that is mentioned again, of the song, or else of a first choice. What
-    continues a word is spelling, and all other tokens are the form of a sentence. So an article is
-    a form, although ` an` also says something about the word after it.
+    What a slot gives, a word or several, such as ` under a log`, has the role of a name, an object
+    or another thing that is mentioned again, of the song, or else of a first choice. What continues
+    a word is spelling, and all other tokens are the form of a sentence. So an article before a slot
+    is a form, although ` an` also says something about the word after it.
     """
     ends = np.cumsum(lengths)
     starts = ends - lengths
@@ -123,7 +123,8 @@ def token_roles(
         again = AGAIN if rule in ("hero", "friend") else OBJECTS
         role = SONG if rule == "sung" else again if slot in known else FIRST
         first = int(np.searchsorted(ends, start, side="right"))
-        found[first + 1 : np.searchsorted(starts, end)] = SPELLING
+        rest = slice(first + 1, np.searchsorted(starts, end))
+        found[rest] = np.where(continues[rest], SPELLING, role)
         found[first] = role
         known.add(slot)
     return found

@@ -20,6 +20,7 @@ TALES = Tales(preset("data", "tales"))
 
 def test_the_roles_of_a_sentence_by_hand():
     tokens = ["Mia", " ", "had", " a", " ha", "t", ".", " Mi", "a", "'s", " hat", " san", "g", "."]
+    tokens += [" It", " lay", " un", "der", " a", " log", "."]
     text = "".join(tokens)
     mentions = [
         ("hero", text.index("Mia"), text.index("Mia") + 3),
@@ -27,14 +28,15 @@ def test_the_roles_of_a_sentence_by_hand():
         ("hero", text.rindex("Mia"), text.rindex("Mia") + 3),
         ("object", text.rindex("hat"), text.rindex("hat") + 3),
         ("sung.0", text.index("sang"), text.index("sang") + 4),
+        ("place", text.index("under"), text.index("under a log") + len("under a log")),
     ]
     expected = {
         "names again": [" Mi"],
         "objects again": [" hat"],
         "song": [" san"],
-        "first choices": ["Mia", " ha"],
-        "sentence forms": [" ", "had", " a", ".", "'s", "."],
-        "spelling within a word": ["t", "a", "g"],
+        "first choices": ["Mia", " ha", " un", " a", " log"],
+        "sentence forms": [" ", "had", " a", ".", "'s", ".", " It", " lay", "."],
+        "spelling within a word": ["t", "a", "g", "der"],
     }
     roles = token_roles(text, np.array([*map(len, tokens)]), mentions)
     for index, name in enumerate(ROLES):
