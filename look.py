@@ -238,9 +238,7 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
         parts = [special.get(id) or tokenizer.decode([id]) for id in tokens[:added]]
         mark = printable(repr("".join(parts)))
         print(f"Put {mark} in front, as in training; start=text leaves it out")
-    kept = tokens[: opened.config.model.context_length]
-    if len(kept) < len(tokens):
-        print(f"Using the first {len(kept)} of {len(tokens)} tokens: the model's context length")
+    kept = opened.first_tokens(text, config.start)
     events = open_events(opened.run.path)
     tag = f"{'bare ' if is_bare else ''}text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes

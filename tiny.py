@@ -26,7 +26,7 @@ STEPS, BATCH, LR, WARMUP = 1500, 8, 5e-3, 100
 def main() -> None:
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("README.md")
     if not file.is_file():
-        sys.exit(f"{file}: there is no such file")
+        sys.exit(f"{file}: is not a file")
     text = torch.tensor(list(file.read_bytes()))  # (n_bytes)
     split = len(text) * 9 // 10
     train_text, val_text = text[:split], text[split:]  # the model never trains on the latter

@@ -57,14 +57,14 @@ def measure(path: str) -> Iterator[tuple[int, int, int]]:
 
 def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
     """Datasets whose validation splits are the first and the second half of that of another."""
-    starts, middle = dataset.val_starts, len(dataset.val) // 2
-    if starts is None:
+    starts, middle = dataset.val_documents, len(dataset.val) // 2
+    if starts is None or len(starts) < 2:
         parts = dataset.val[:middle], dataset.val[middle:]
         return replace(dataset, val=parts[0]), replace(dataset, val=parts[1])
     at = len(starts) // 2
     middle = int(starts[at])
-    one = replace(dataset, val=dataset.val[:middle], val_starts=starts[:at])
-    return one, replace(dataset, val=dataset.val[middle:], val_starts=starts[at:] - middle)
+    one = replace(dataset, val=dataset.val[:middle], val_documents=starts[:at])
+    return one, replace(dataset, val=dataset.val[middle:], val_documents=starts[at:] - middle)
 
 
 def named(opened: OpenRun, dataset: Dataset, n_tokens: int) -> list[HeadName]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
@@ -24,6 +25,7 @@ from common.errors import UserError, check_choice
 Config = TypeVar("Config")
 CAN_BE_NULL = "null: the dataclass derives it"  # Annotated[int, CAN_BE_NULL]
 Values = dict[str, Any]
+TYPES: dict[type, type] = {int: Integral, float: Real}  # those of NumPy, too
 
 
 def build(kind: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
@@ -80,6 +82,20 @@ def typed(
         except (OmegaConfBaseException, ValueError, TypeError, ArithmeticError) as error:
             raise UserError(f"{full_name}: {first_line(error)}") from error
     return found
+
+
+def check_types(settings: Any) -> None:
+    """Raise ValueError for a field of a dataclass that has another type than its annotation, which
+    Python lets pass. Whole numbers are floats, too."""
+    for name, hint in get_type_hints(type(settings), include_extras=True).items():
+        kinds, value = get_args(hint) or (hint,), getattr(settings, name)
+        if value is None and CAN_BE_NULL in kinds:
+            continue
+        known = tuple(TYPES.get(kind, kind) for kind in kinds if isinstance(kind, type))
+        if not isinstance(value, known) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join(kind.__name__ for kind in kinds if isinstance(kind, type))
+            given = type(value).__name__
+            raise ValueError(f"{name}: {value!r} has the type {given}; give {names}")
 
 
 def _plain(value: Any) -> Any:

@@ -27,9 +27,8 @@ class Window(NamedTuple):
 
 
 class Documents:
-    """The first documents of the validation split with about so many tokens, or of one that is not
-    divided, windows that are evenly spread. Every second document, or window, is of the second
-    half.
+    """The first documents of the validation split with about so many tokens, or of one that has no
+    two, windows that are evenly spread. Every second document, or window, is of the second half.
 
     Long documents are read in parts of about an eighth of `n_tokens`, each of which counts as a
     document; the first parts of all documents come before the second ones.
@@ -40,7 +39,7 @@ class Documents:
     def __init__(
         self, dataset: Dataset, length: int, n_tokens: int = N_TOKENS, rows: int = ROWS
     ) -> None:
-        starts, tokens, part = dataset.val_starts, dataset.val, max(1, n_tokens // 8)
+        starts, tokens, part = dataset.val_documents, dataset.val, max(1, n_tokens // 8)
         if starts is None or len(starts) < 2:
             starts = None
             # Several windows, for the halves.
@@ -48,6 +47,8 @@ class Documents:
             self.batches = EvalBatches(tokens, length, rows).part(n_tokens)
             order = np.unique(self.batches.begins, return_inverse=True)[1]
         else:
+            if len(starts) > n_tokens:  # each has a token
+                tokens, starts = tokens[: starts[n_tokens]], starts[:n_tokens]
             windows = EvalBatches(tokens, min(length, 4 * part), rows, starts)
             document = np.searchsorted(starts, windows.begins, "right") - 1
             number = (windows.begins - starts[document]) // part  # of the part, in its document

@@ -72,8 +72,9 @@ class Dataset:
     val_bits: the information of each validation document, which no model can beat; None if unknown.
     sha256: of the tokens of both splits, to detect a changed text.
     report: how many documents a corpus of documents has.
-    train_starts, val_starts: the first token of every document, where windows begin; None unless a
-        text ends every document (`Corpus.document_end`): others are read as they lie.
+    train_documents, val_documents: the first token of every document; None if that is unknown.
+    is_aligned: windows begin where documents do, if a text ends every one
+        (`Corpus.document_end`); others are read as they lie.
     """
 
     tokenizer: Tokenizer
@@ -82,8 +83,19 @@ class Dataset:
     val_bits: Float64[np.ndarray, " document"] | None
     sha256: str
     report: str | None = None
-    train_starts: Int64[np.ndarray, " train_document"] | None = None
-    val_starts: Int64[np.ndarray, " document"] | None = None
+    train_documents: Int64[np.ndarray, " train_document"] | None = None
+    val_documents: Int64[np.ndarray, " document"] | None = None
+    is_aligned: bool = True
+
+    @property
+    def train_starts(self) -> Int64[np.ndarray, " train_document"] | None:
+        """Where windows of training begin; None: anywhere."""
+        return self.train_documents if self.is_aligned else None
+
+    @property
+    def val_starts(self) -> Int64[np.ndarray, " document"] | None:
+        """Where windows of validation begin; None: anywhere."""
+        return self.val_documents if self.is_aligned else None
 
 
 def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset | None:
@@ -92,12 +104,12 @@ def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset |
         return None
     metadata = read_json(folder / META)
     train, val = (_map(folder / f"{split}.bin", metadata["dtype"]) for split in SPLITS)
-    starts = [_map(folder / f"{split}.idx", "<i8") for split in SPLITS]
+    documents = [_map(folder / f"{split}.idx", "<i8") for split in SPLITS]
     bits = np.fromfile(folder / BITS, "<f8") if metadata["has_bits"] else None
     report = None
     if corpus.adds_eos:
         n_ends = metadata["ends"]
-        whole, n_documents = len(starts[1]) - n_ends, sum(map(len, starts)) - n_ends
+        whole, n_documents = len(documents[1]) - n_ends, sum(map(len, documents)) - n_ends
         parts = [pluralize(whole, "document")] if whole or not n_ends else []
         parts += [f"the {'end' if n_ends == 1 else 'ends'} of {n_ends:,}"] if n_ends else []
         report = (
@@ -105,14 +117,15 @@ def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset |
             f"{' and '.join(parts)} for validation"
         )
     sums = dict(line.split("  ")[::-1] for line in read_text(folder / SUMS).splitlines())
-    if corpus.document_end is None:
-        starts = []
-    else:
+    if corpus.document_end is not None:
         # The index follows from the tokens; older runs have the checksum of one document's index.
         sums |= {f"{split}.idx": hashlib.sha256(bytes(8)).hexdigest() for split in SPLITS}
     lines = [f"{digest}  {name}" for name, digest in sums.items() if name != META]
     sha256 = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return Dataset(tokenizer, train, val, bits, sha256, report, *starts)
+    is_aligned = corpus.document_end is not None
+    return Dataset(
+        tokenizer, train, val, bits, sha256, report, documents[0], documents[1], is_aligned
+    )
 
 
 def _map(file: Path, dtype: str) -> np.ndarray:

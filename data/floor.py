@@ -89,6 +89,7 @@ def floor_of(tokens: Sequence[int], tokenizer: Tokenizer, grammar: Grammar | Non
     tokenizer: of a run on tales. If it does not cut at spaces, nothing is known.
     grammar: by default, that of the tales.
     """
+    tokens = [*map(int, tokens)]  # those of a tensor are equal to no key of a dictionary
     if not tokenizer.cuts_at_spaces:
         return no_floor(len(tokens), "tokenizer: joins words, so no floor of a token is known")
     rules, unique = tales_rules() if grammar is None else grammar

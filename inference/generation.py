@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from common.errors import check_range
+from common.settings import check_types
 from inference.packed import Packed
 from model import GPT, KVCache, eval_mode
 
@@ -32,7 +33,8 @@ class SamplingConfig:
     """How text is sampled. An empty prompt starts a new document, or continues a place in a
     text without documents.
 
-    Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
+    Raises `ValueError("field: what is wrong; what to do")` for a value of another type or out of
+    range.
     """
 
     prompt: str
@@ -43,6 +45,7 @@ class SamplingConfig:
     seed: int
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_range("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         check_range("seed", self.seed, 0, 2**63 - 1)
         check_sampling(self.temperature, self.top_k, self.top_p)

@@ -98,6 +98,14 @@ class OpenRun:
         encode = self.tokenizer.encode_document if start == "document" else self.tokenizer.encode
         return encode(text)
 
+    def first_tokens(self, text: str, start: str = "document") -> list[int]:
+        """The first ids of a text of any length that fit the context. Prints how many, if they are
+        not all."""
+        ids, most = self.encode(text, start), self.config.model.context_length
+        if len(ids) > most:
+            print(f"Using the first {most} of {len(ids)} tokens: the model's context length")
+        return ids[:most]
+
     @torch.no_grad()
     def read(self, text: str, start: str = "document") -> Reading:
         """What the model makes of a text, inside of `ablate`, `patch` and `edit` with their

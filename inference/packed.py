@@ -53,6 +53,8 @@ class Packed:
             *(module._forward_hooks for module in modules),
             *(module._forward_pre_hooks for module in modules),
             *(block.attention.edits for block in blocks),
+            *(block.mlp_edits for block in blocks),
+            *(module.stream_edits for module in (*blocks, model)),
         ]
         if self._is_plain():
             self.layers = [_PackedBlock(block) for block in blocks]

@@ -44,4 +44,4 @@ def values_of(model: GPT, means: Mapping[Part, Tensor]) -> dict[str, np.ndarray]
     values: dict[str, Tensor] = dict(model.named_parameters())
     for name, kind in (("means.heads", tuple), ("means.mlps", str)):
         values[name] = torch.stack([mean for part, mean in means.items() if isinstance(part, kind)])
-    return {name: value.detach().cpu().numpy() for name, value in values.items()}
+    return {name: value.detach().float().cpu().numpy() for name, value in values.items()}

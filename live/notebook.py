@@ -32,16 +32,22 @@ def look(run: OpenRun, text: str, live: bool = False, start: str = "document") -
     start: that of `OpenRun.read`; in the page a text always begins as in training. There, a part
         that is off gives its mean over the run's text, or if that is not at hand, over a tale.
 
-    Raises ValueError for a text without tokens, and with `live` UserError for a model or a
-    tokenizer that a page cannot have.
+    Of a text that is longer than the context, the maps show the first tokens, which is printed.
+
+    Raises ValueError for a text without tokens, and with `live` for another `start`, and UserError
+    for a model or a tokenizer that a page cannot have.
     """
-    return _live_page(run, text) if live else _maps(run, text, start)
+    if not live:
+        return _maps(run, text, start)
+    if start != "document":
+        raise ValueError(f"start: {start!r}: a page begins a text as in training; leave it out")
+    return _live_page(run, text)
 
 
 def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
     """The maps of the first tokens of `text` that fit the context."""
     model, tokenizer = opened.model, opened.tokenizer
-    ids = opened.encode(text, start)[: model.config.context_length]
+    ids = opened.first_tokens(text, start)
     if not ids:
         raise ValueError("text: is empty; give the text to look at")
     tokens = torch.tensor(ids, device=next(model.parameters()).device)

@@ -12,7 +12,7 @@ and value heads, each `d_head` wide; `d_model` is the width of the residual stre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from model.config import ModelConfig
 from model.layers import POSITIONS, Dropout, RMSNorm
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
-Edit = Callable[[Tensor], Tensor]  # of the context, "batch head query d_head"
+Edit = Callable[[Tensor], Tensor]  # such as of the context, "batch head query d_head"
 
 PLAIN_CONTEXT = 512
 
@@ -110,7 +110,7 @@ def fused_attention(
     n_query, n_key = query.shape[2], key.shape[2]
     if _is_plain_faster(query, value):
         return _plain_attention(query, key, value, mask, dropout)
-    is_causal = mask is None and n_query == n_key
+    is_causal = mask is None and bool(n_query == n_key)  # exported with a symbol for a length
     # A single query is the newest token: it may attend to every key and needs no mask.
     if mask is None and not is_causal and n_query > 1:
         mask = causal_mask(n_query, n_key, query.device)
@@ -231,9 +231,16 @@ class CausalSelfAttention(nn.Module):
             mask = window_mask(query.shape[2], key.shape[2], self.window, x.device)
         dropout = self.dropout if self.training else 0.0
         context = self.attend(query, key, value, mask, dropout)
-        for edit in self.edits:
-            context = edit(context)
+        context = apply(self.edits, context)
         return self.residual_dropout(self.output(join_heads(context)))
+
+
+def apply(edits: Sequence[Edit], value: Tensor) -> Tensor:
+    """The value that edits make of another, one after the other. Unlike hooks, which it does not
+    look for, torch.compile sees that a list has changed."""
+    for edit in edits:
+        value = edit(value)
+    return value
 
 
 def split_heads(
@@ -272,6 +279,8 @@ class LayerCache:
         value: Float[Tensor, "batch kv_head new d_head"],
     ) -> tuple[Keys, Keys]:
         """Store new keys and values and return views of all of them so far."""
+        if len(key) != len(self.key):
+            raise ValueError(f"cache: is for a batch of {len(self.key)}; {len(key)} were given")
         end = self.length + key.shape[2]
         self.key[:, self.length : end] = key.transpose(1, 2)
         self.value[:, self.length : end] = value.transpose(1, 2)
@@ -300,8 +309,15 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens are stored."""
-        return self.layers[0].length
+        """How many tokens are stored in all layers."""
+        return min(layer.length for layer in self.layers)
+
+    def begin(self) -> int:
+        """Remove what a call that was interrupted has stored in some layers; return the length."""
+        length = self.length
+        for layer in self.layers:
+            layer.length = length
+        return length
 
     def repeat(self, times: int) -> None:
         """Repeat every sequence `times` times in a row."""

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from common.errors import check_range
 from model.attention import join_heads
-from model.gpt import GPT, blocks_of, eval_mode
-from model.hooks import Part, edit, edited
+from model.gpt import GPT, blocks_of, check_text, eval_mode
+from model.hooks import Part, edit, editing
 
 MAX_PARTS = 16  # 65,536 subsets
 MAX_VALUES = 2**24  # numbers of the widest tensor in memory
@@ -150,8 +150,7 @@ def circuit(
     """
     device = model.token_embedding.weight.device
     tokens = tokens.to(device)
-    if tokens.ndim != 1 or not len(tokens):
-        raise ValueError(f"tokens: have the shape {[*tokens.shape]}; give those of one text")
+    check_text(tokens)
     with eval_mode(model):
         logits = model(tokens[None])[0, -1].float()
         if not logits.isfinite().all():
@@ -169,7 +168,7 @@ def circuit(
         raise ValueError("by: with parts replaced by it, logits are not finite; give other values")
     precision = torch.finfo(model.token_embedding.weight.dtype).eps
     if (same - logits).abs().max() > TOLERANCE * precision * logits.abs().max():
-        raise ValueError("model: a hook changes what is no head and no MLP; remove it")
+        raise ValueError("model: a hook or edit changes what is no head and no MLP; remove it")
     return Circuit(tuple(chosen), values[:, 0].cpu(), target, versus)
 
 
@@ -284,9 +283,9 @@ class _Subsets:
     ) -> Float[Tensor, "above mlp way stream *value"]:
         """With these heads on: Bool[Tensor, "way head"]."""
         block, is_last = self.blocks[layer], layer == len(self.blocks) - 1
-        # Of the last layer, the last token is enough, unless a hook of its MLP sees all of them.
-        has_hooks = block.mlp._forward_hooks or block.mlp._forward_pre_hooks
-        tokens = slice(-1, None) if is_last and not has_hooks else slice(None)
+        # Of the last layer, the last token is enough, unless what changes its MLP sees all of them.
+        has_edits = block.mlp_edits or block.mlp._forward_hooks or block.mlp._forward_pre_hooks
+        tokens = slice(-1, None) if is_last and not has_edits else slice(None)
         off = torch.stack(
             [self.off[layer, head].expand(streams.shape[1], -1) for head in range(ways.shape[1])]
         ).to(streams)
@@ -297,13 +296,13 @@ class _Subsets:
             contexts.append(context)
             return context
 
-        with edited(block.attention, keep):
+        with editing(block.attention.edits, keep):
             block.attention(block.attention_norm(streams))
         on = ways.to(streams.device)[:, None, :, None, None]
         context = torch.where(on, contexts[0][None, :, :, tokens], off[:, tokens]).flatten(0, 1)
         added = block.attention.output(join_heads(context))
         x = streams[:, tokens].repeat(len(ways), 1, 1) + added
-        after = [x + block.mlp(block.mlp_norm(x))]
+        after = [block.with_mlp(x)]
         if f"mlp {layer}" in self.parts:
             mlp = self.off[f"mlp {layer}"].expand(streams.shape[1], -1)
             after.insert(0, x + mlp[tokens].to(x))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated
 
 from common.errors import check_choice, check_range
-from common.settings import CAN_BE_NULL
+from common.settings import CAN_BE_NULL, check_types
 from model.layers import MLPS, NORMS, POSITIONS
 
 MAX_LAYERS = 1000  # more would take minutes to build, and is probably a typo
@@ -40,7 +40,8 @@ class ModelConfig:
     rmsnorm + rotary + swiglu is Llama (Touvron et al. 2023), and with qk_norm the dense Qwen3 block
     (Yang et al. 2025).
 
-    Raises `ValueError("field: what is wrong; what to do")` for a value out of range.
+    Raises `ValueError("field: what is wrong; what to do")` for a value of another type or out of
+    range.
     """
 
     n_layers: int
@@ -74,6 +75,7 @@ class ModelConfig:
     """Logits are between -logit_softcap and logit_softcap; None: unbounded."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("n_layers", "n_heads", "d_model", "context_length"):
             check_range(name, getattr(self, name), 1, MAX_SIZE)
         check_range("n_layers", self.n_layers, most=MAX_LAYERS)

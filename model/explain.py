@@ -10,15 +10,17 @@ Framework for Transformer Circuits"), rotary positions included.
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
+from functools import partial
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from common.errors import check_range
 from model.attention import AttentionSteps, CausalSelfAttention, split_heads
-from model.gpt import GPT, Block, block_of, blocks_of, eval_mode
-from model.hooks import record_attention
+from model.gpt import GPT, Block, block_of, blocks_of, check_text, eval_mode
+from model.hooks import editing, record_attention
 from model.layers import NoPosition
 
 Parts = dict[str, Float[Tensor, "token d_model"]]
@@ -49,6 +51,7 @@ def explain_score(
     """
     layer, index = head
     block = block_of(model, layer, index)
+    check_text(tokens)
     check_range("query", query, 0, len(tokens) - 1)
     check_range("key", key, 0, query)
     with record_attention(model, keep="steps") as recorded:
@@ -87,12 +90,18 @@ def wiring(
     has no weight. What matters in few queries, such as where a text repeats itself, can be lost in
     the sum over all. NaN for a head that attends exactly evenly, or gathers nothing. Computed in
     float32, with dropout off and the scales of norms frozen. Raises ValueError for a text without
-    tokens, and as `explain_score` does for hooks.
+    tokens, for `queries` that are not a boolean for each, and as `explain_score` does for hooks.
     """
-    if not len(tokens):
-        raise ValueError("tokens: there are none; give at least one")
+    check_text(tokens)
+    if queries is None:
+        queries = torch.ones_like(tokens, dtype=torch.bool)
+    if queries.dtype != torch.bool or queries.shape != tokens.shape:
+        raise ValueError(
+            f"queries: have the shape {[*queries.shape]} and the type {queries.dtype}; give "
+            f"{len(tokens)} booleans, one for each token"
+        )
     tokens = tokens.to(model.token_embedding.weight.device)
-    counted = torch.ones_like(tokens) if queries is None else queries.to(tokens.device)
+    counted = queries.to(tokens.device, torch.float32)
     with record_attention(model, keep="steps") as recorded:
         streams = stream_parts(model, tokens, torch.float32)
     return [
@@ -125,7 +134,7 @@ def wiring_matrices(
 
 
 def _shares(
-    block: Block, parts: Parts, steps: AttentionSteps, counted: Shaped[Tensor, " token"]
+    block: Block, parts: Parts, steps: AttentionSteps, counted: Float[Tensor, " token"]
 ) -> Shares:
     """`wiring` of one layer; the steps are those of one text."""
     vectors = _vectors(block, parts, steps)
@@ -162,7 +171,8 @@ def _vectors(
         _projected(attention, attention.value, normed),
     ]
     for vectors, actual in zip(found, steps, strict=False):
-        rounding = 1000 * torch.finfo(actual.dtype).eps * vectors.abs().sum(0).max()
+        precision = max(torch.finfo(each.dtype).eps for each in (actual, vectors))
+        rounding = 1000 * precision * vectors.abs().sum(0).max()
         if ((vectors.sum(0) - actual[0]).abs() > rounding).any():
             raise ValueError(
                 "model: a hook changes the queries, keys or values, which are then not the sum of "
@@ -178,28 +188,27 @@ def stream_parts(
     """What has written the residual stream before each layer, by name; "biases" come last."""
     # Of each layer: the stream before it, what the heads gather, and what attention and MLP add.
     streams, gathered, attended, added = (list[Tensor]() for _ in range(4))
-    hooks = [
-        hook
-        for block in blocks_of(model)
-        for hook in (
-            block.register_forward_pre_hook(lambda _block, inputs: streams.append(inputs[0])),
-            block.attention.output.register_forward_pre_hook(
-                lambda _matrix, inputs: gathered.append(inputs[0])
-            ),
-            block.attention.register_forward_hook(
-                lambda _attention, _inputs, output: attended.append(output)
-            ),
-            block.mlp.register_forward_hook(lambda _mlp, _inputs, output: added.append(output)),
-        )
-    ]
-    try:
-        with eval_mode(model):
-            model.hidden(tokens[None])
-            embedding = model.token_embedding(tokens).to(dtype)
-            stream = model.embed(tokens[None])
-    finally:
-        for hook in hooks:
-            hook.remove()
+
+    def keep(kept: list[Tensor], value: Tensor) -> Tensor:
+        kept.append(value)
+        return value
+
+    with ExitStack() as stack, eval_mode(model):
+        for block in blocks_of(model):
+            stack.enter_context(editing(block.stream_edits, partial(keep, streams)))
+            stack.enter_context(editing(block.mlp_edits, partial(keep, added)))
+            for hook in (
+                block.attention.output.register_forward_pre_hook(
+                    lambda _matrix, inputs: gathered.append(inputs[0])
+                ),
+                block.attention.register_forward_hook(
+                    lambda _attention, _inputs, output: attended.append(output)
+                ),
+            ):
+                stack.callback(hook.remove)
+        model.hidden(tokens[None])
+        embedding = model.token_embedding(tokens).to(dtype)
+        stream = model.embed(tokens[None])
     parts = {"embedding": embedding}
     if not isinstance(model.position, NoPosition):
         parts["position"] = stream[0].to(dtype) - embedding

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from common.errors import check_range
-from model.attention import CausalSelfAttention, KVCache, LayerCache
+from model.attention import CausalSelfAttention, Edit, KVCache, LayerCache, apply
 from model.config import ModelConfig
 from model.layers import MLPS, NORMS, POSITIONS, Dropout, LearnedPosition
 from model.loss import linear_cross_entropy, softcap
@@ -28,7 +28,10 @@ EMBEDDING_STD = 0.5
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), and then x + mlp(norm(x))."""
+    """x + attention(norm(x)), and then x + mlp(norm(x)).
+
+    stream_edits, mlp_edits: change x, and what the MLP adds (see `model.hooks.edit`).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -36,14 +39,23 @@ class Block(nn.Module):
         self.attention = CausalSelfAttention(config)
         self.mlp_norm = NORMS[config.norm](config)
         self.mlp = MLPS[config.mlp](config)
+        self.stream_edits: list[Edit] = []
+        self.mlp_edits: list[Edit] = []
 
     def forward(
         self,
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
+        x = apply(self.stream_edits, x)
         x = x + self.attention(self.attention_norm(x), cache)
-        return x + self.mlp(self.mlp_norm(x))
+        return self.with_mlp(x)
+
+    def with_mlp(
+        self, x: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The residual stream after the MLP, given that before it."""
+        return x + apply(self.mlp_edits, self.mlp(self.mlp_norm(x)))
 
 
 def blocks_of(model: nn.Module) -> list[Block]:
@@ -71,6 +83,7 @@ class GPT(nn.Module):
         self.position = POSITIONS[config.position].embeddings(config)
         self.embedding_dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.stream_edits: list[Edit] = []  # of the residual stream after the last block
         self.final_norm = NORMS[config.norm](config)
         self.unembedding = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied_embeddings:
@@ -113,11 +126,13 @@ class GPT(nn.Module):
 
         With a cache, `tokens` continue the cached ones and are added to the cache.
 
-        Raises ValueError if the tokens (with the cached ones) exceed the context length, and, in
-        eager mode on a CPU, for an id outside the vocabulary (elsewhere the check would force a
+        Raises ValueError if the tokens (with the cached ones) exceed the context length, and in
+        eager mode on a CPU for an id outside the vocabulary (elsewhere the check would force a
         synchronisation).
         """
-        start = 0 if cache is None else cache.length
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens: have {tokens.ndim} axes; give a batch of texts: two axes")
+        start = 0 if cache is None else cache.begin()
         if isinstance(start, int) and start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
                 f"tokens: {start + tokens.shape[1]} tokens exceed "
@@ -126,7 +141,7 @@ class GPT(nn.Module):
         x = self.embed(tokens, start)
         for index, block in enumerate(self.blocks):
             x = block(x, None if cache is None else cache.layers[index])
-        return self.final_norm(x)
+        return self.final_norm(apply(self.stream_edits, x))
 
     def embed(
         self, tokens: Int[Tensor, "batch query"], start: int = 0
@@ -186,6 +201,12 @@ class GPT(nn.Module):
                 heads = value.unflatten(0, (self.config.n_kv_heads, -1))
                 heads = heads.repeat_interleave(self.config.n_heads // len(heads), dim=0)
                 module.output.weight.copy_(heads.flatten(0, 1).T / depth)
+
+
+def check_text(tokens: Tensor) -> None:
+    """Raise ValueError unless these can be the tokens of one text."""
+    if tokens.ndim != 1 or not len(tokens):
+        raise ValueError(f"tokens: have the shape {[*tokens.shape]}; give those of one text")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from model.attention import (
     Edit,
     causal_mask,
     explicit_attention,
+    join_heads,
 )
 from model.gpt import GPT, Block, block_of, blocks_of, eval_mode
 
@@ -140,6 +141,9 @@ def mean_outputs(model: GPT, batches: Iterable[Batch]) -> dict[Part, Tensor]:
     found = OutputSums(model)
     with torch.no_grad(), eval_mode(model):
         for inputs, targets in batches:
+            if inputs.shape != targets.shape:
+                given = [*map(list, (inputs.shape, targets.shape))]
+                raise ValueError(f"batches: inputs and targets have the shapes {given}; give equal")
             with found.reading(targets):
                 model.hidden(inputs.to(model.token_embedding.weight.device))
     return found.means()
@@ -151,7 +155,7 @@ class OutputSums:
 
     def __init__(self, model: GPT) -> None:
         self.blocks, self.device = blocks_of(model), model.token_embedding.weight.device
-        self.sums: dict[nn.Module, Any] = {}
+        self.sums: dict[tuple[str, int], Any] = {}
         self.n_counted = 0
 
     @contextmanager
@@ -159,17 +163,16 @@ class OutputSums:
         """While open, the model reads a batch with these targets."""
         counted = (targets >= 0).to(self.device)
 
-        def add(module: nn.Module, value: Float[Tensor, "batch query width"]) -> None:
-            summed = value[counted].float().sum(0).cpu().double()  # some devices have no float64
-            self.sums[module] = self.sums.get(module, 0) + summed
+        def add(kind: str, layer: int, value: Tensor) -> Tensor:
+            joined = join_heads(value) if kind == "heads" else value  # (batch, query, width)
+            summed = joined[counted].float().sum(0).cpu().double()  # some devices have no float64
+            self.sums[kind, layer] = self.sums.get((kind, layer), 0) + summed
+            return value
 
         with ExitStack() as stack:
-            for block in self.blocks:
-                heads = block.attention.output
-                stack.enter_context(
-                    _hooked(heads, lambda module, x: add(module, x[0]), before=True)
-                )
-                stack.enter_context(_hooked(block.mlp, lambda module, _, x: add(module, x)))
+            for layer, block in enumerate(self.blocks):
+                for kind, edits in (("heads", block.attention.edits), ("mlp", block.mlp_edits)):
+                    stack.enter_context(editing(edits, partial(add, kind, layer)))
             yield
         self.n_counted += int(counted.sum())
 
@@ -180,8 +183,8 @@ class OutputSums:
         means: dict[Part, Tensor] = {}
         for layer, block in enumerate(self.blocks):
             joined, added = (
-                (self.sums[module] / self.n_counted).float().to(self.device)
-                for module in (block.attention.output, block.mlp)
+                (self.sums[kind, layer] / self.n_counted).float().to(self.device)
+                for kind in ("heads", "mlp")
             )
             for head, mean in enumerate(joined.split(block.attention.d_head)):
                 means[layer, head] = mean
@@ -251,16 +254,17 @@ def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Itera
             copies[head, :, head] = mean
         return context
 
-    with edited(block.attention, without_each):
+    with editing(block.attention.edits, without_each):
         yield
 
 
 def _changed(model: nn.Module, part: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The context manager of one part."""
+    checked = partial(_same_shape, part, change)
     match part:
         case (Integral() as layer, Integral() as head):
-            attention = block_of(model, int(layer), int(head)).attention
-            return edited(attention, partial(_with_head, head=int(head), change=change))
+            edits = block_of(model, int(layer), int(head)).attention.edits
+            return editing(edits, partial(_with_head, int(head), checked))
     found = re.fullmatch(r"(mlp|stream) (-?\d+)", part) if isinstance(part, str) else None
     if not found:
         raise ValueError(
@@ -268,20 +272,25 @@ def _changed(model: nn.Module, part: Any, change: Callable[[Tensor], Tensor]) ->
             "'stream 1'"
         )
     kind, place = found[1], int(found[2])
-    checked = partial(_same_shape, part, change)
     if kind == "mlp":
-        return _hooked(block_of(model, place).mlp, lambda _mlp, _inputs, output: checked(output))
+        return editing(block_of(model, place).mlp_edits, checked)
     blocks = blocks_of(model)
     check_range("layer", place, 0, len(blocks))
-    after = blocks[place] if place < len(blocks) else model.get_submodule("final_norm")
-    return _hooked(after, lambda _module, inputs: (checked(inputs[0]), *inputs[1:]), before=True)
+    (last,) = (module.stream_edits for module in model.modules() if isinstance(module, GPT))
+    return editing([*(block.stream_edits for block in blocks), last][place], checked)
 
 
 def _constant(value: Tensor, _replaced: Tensor) -> Tensor:
     return value
 
 
+def _check_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: gives a {type(value).__name__}; give a Tensor")
+
+
 def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
+    _check_tensor("by", constant)
     if constant.shape != replaced.shape[-1:]:
         raise ValueError(
             f"by: a constant has the shape {[*constant.shape]}; give {[*replaced.shape[-1:]]}"
@@ -291,6 +300,7 @@ def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
 
 def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
     value = change(replaced)
+    _check_tensor(str(part), value)
     if value.shape == (1, *replaced.shape[1:]):  # of one text, in all texts of a batch
         value = value.expand_as(replaced)
     if value.shape != replaced.shape:
@@ -302,31 +312,19 @@ def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor
 
 
 def _with_head(
-    context: Float[Tensor, "batch head query d_head"],
-    head: int,
-    change: Callable[[Tensor], Tensor],
+    head: int, change: Edit, context: Float[Tensor, "batch head query d_head"]
 ) -> Float[Tensor, "batch head query d_head"]:
     context = context.clone()
-    context[:, head] = _same_shape(f"head {head}", change, context[:, head])
+    context[:, head] = change(context[:, head])
     return context
 
 
 @contextmanager
-def edited(attention: CausalSelfAttention, edit: Edit) -> Iterator[None]:
-    """While open, `edit` changes what all heads of a layer gather."""
+def editing(edits: list[Edit], edit: Edit) -> Iterator[None]:
+    """While open, `edit` is the last of a list of edits."""
     own = partial(edit)  # is equal to no other, also of the same function
-    attention.edits.append(own)
+    edits.append(own)
     try:
         yield
     finally:
-        attention.edits.remove(own)
-
-
-@contextmanager
-def _hooked(module: nn.Module, hook: Callable[..., Any], before: bool = False) -> Iterator[None]:
-    register = module.register_forward_pre_hook if before else module.register_forward_hook
-    handle = register(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
+        edits.remove(own)

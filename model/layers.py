@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -92,13 +92,24 @@ class Rotary(nn.Module):
 
     def __init__(self, context_length: int, d_head: int, theta: float) -> None:
         super().__init__()
-        self.d_head = d_head
-        frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
-        angle = torch.outer(torch.arange(context_length, dtype=torch.float32), frequency)
+        self.context_length, self.d_head, self.theta = context_length, d_head, theta
+        cos, sin = self._tables()
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def _tables(self, device: torch.device | str | None = None) -> list[Tensor]:
+        """The cosine of every component's angle, and its sine, negative in the first half."""
+        exponents = torch.arange(0, self.d_head, 2, dtype=torch.float32, device=device)
+        places = torch.arange(self.context_length, dtype=torch.float32, device=device)
+        angle = torch.outer(places, self.theta ** (-exponents / self.d_head))
         cos, sin = angle.cos(), angle.sin()
-        # The cosine of every component's angle, and its sine, negative in the first half.
-        self.register_buffer("cos", torch.cat((cos, cos), dim=1), persistent=False)
-        self.register_buffer("sin", torch.cat((-sin, sin), dim=1), persistent=False)
+        return [torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)]
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        """The tables, which no state has: a model that was made on the meta device has none yet."""
+        super()._load_from_state_dict(*given)
+        device = "cpu" if self.cos.is_meta else self.cos.device
+        self.cos, self.sin = (table.to(device, self.cos.dtype) for table in self._tables("cpu"))
 
     def forward(
         self, x: Float[Tensor, "batch head token d_head"], start: int

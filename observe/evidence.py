@@ -77,7 +77,7 @@ def measure_evidence(
     Raises ValueError for a model whose maps of one window are too large."""
     documents = documents_of(model, dataset, n_tokens)
     spelled = spell(dataset.tokenizer, model.vocab_size)
-    kinds, of_windows = target_kinds(corpus, dataset.tokenizer, spelled, documents)
+    kinds, of_windows = target_kinds(corpus, dataset.tokenizer, documents)
     # In a pass of its own: the mean of a head is over all that is measured, not over a batch of it.
     found = Evidence(model, spelled, mean_outputs(model, documents.batches), kinds)
     windows = zip(documents.windows, of_windows, strict=True)

@@ -7,7 +7,8 @@ the model is as it was before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -28,10 +29,11 @@ COPIES = 4  # of the tokens of a batch in one call: more take memory, and not le
 # What a token can be where no grammar says it.
 KINDS = ("words mentioned before", "new words", "within words", "punctuation", "white space")
 BEFORE, NEW, WITHIN, PUNCTUATION, SPACE = range(len(KINDS))
+LETTERS = {*"LMN"}  # letters, marks on them such as vowel signs, and digits: general categories
 
 
 def target_kinds(
-    corpus: Corpus | None, tokenizer: Tokenizer, spelled: list[str], documents: Documents
+    corpus: Corpus | None, tokenizer: Tokenizer, documents: Documents
 ) -> tuple[tuple[str, ...], Iterator[Int64[np.ndarray, " query"]]]:
     """What the targets of each window are: names, and for each window, which of them a target is.
     The roles of tales, if the documents are tales, or else KINDS."""
@@ -40,35 +42,49 @@ def target_kinds(
         windows = documents.windows
         return ROLES, (roles[each.begin :][: len(each.targets)] for each in windows)
     return KINDS, (
-        _kinds([spelled[id] for id in (*window.ids, window.targets[-1])])
+        token_kinds([tokenizer.decode_bytes([id]) for id in (*window.ids, window.targets[-1])])
         for window in documents.windows
     )
 
 
-def _kinds(read: list[str]) -> Int64[np.ndarray, " query"]:
-    """The kind of each token but the first. A word that is divided into tokens is new, or was
-    mentioned before, as a whole, which its first token says."""
+def token_kinds(read: Sequence[bytes]) -> Int64[np.ndarray, " query"]:
+    """The kind of each token but the first, an index into KINDS. A word that is divided into tokens
+    is new, or was mentioned before, as a whole, which its first token says. The end of a document,
+    which has no bytes, is white space.
+
+    What a byte is, its character says, also where a token has a part of it.
+    """
+    spelled = [token or b"\n" for token in read]
+    of_bytes = _categories(b"".join(spelled))
+    ends = np.cumsum([*map(len, spelled)]).tolist()
+    of_tokens = [of_bytes[end - len(token) : end] for token, end in zip(spelled, ends, strict=True)]
     continues = [
-        token[0].isalnum() and last[-1].isalnum() for last, token in pairwise(["\n", *read])
+        last[-1] in LETTERS and kinds[0] in LETTERS for last, kinds in pairwise(["Z", *of_tokens])
     ]
-    found, known = [], set[str]()
-    for place, token in enumerate(read):
-        text = token.strip()
+    found, known = [], set[bytes]()
+    for place, kinds in enumerate(of_tokens):
         if continues[place]:
             kind = WITHIN
-        elif not text:
-            kind = SPACE
-        elif not any(map(str.isalnum, text)):
-            kind = PUNCTUATION
-        else:
+        elif LETTERS & {*kinds}:
             end = place + 1
             while end < len(read) and continues[end]:
                 end += 1
-            word = "".join(read[place:end]).strip()
+            word = b"".join(read[place:end]).strip()
             kind = BEFORE if word in known else NEW
             known.add(word)
+        else:
+            kind = PUNCTUATION if {*"PS"} & {*kinds} else SPACE
         found.append(kind)
     return np.array(found[1:])
+
+
+def _categories(text: bytes) -> str:
+    """For each byte, the first letter of the general category of its character in Unicode."""
+    characters = text.decode(errors="surrogateescape")
+    return "".join(
+        unicodedata.category(each)[0] * len(each.encode(errors="surrogateescape"))
+        for each in characters
+    )
 
 
 @torch.no_grad()

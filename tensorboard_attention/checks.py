@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 ROUNDING = 0.01  # bfloat16 may add this much to a weight of 1, or to a sum of 1
-EAGER = 'load the model with attn_implementation="eager" and call it with output_attentions=True'
+EAGER = (
+    'load a model of transformers with attn_implementation="eager" and call it with '
+    "output_attentions=True, or nn.MultiheadAttention with need_weights=True and "
+    "average_attn_weights=False"
+)
 
 
 def check_maps(maps: Any, queries: int, keys: int, is_cross: bool) -> list[np.ndarray]:

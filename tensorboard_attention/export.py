@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
+import operator
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -163,7 +164,7 @@ def _embedded(
         steps.append(
             {
                 "tag": tag,
-                "step": step,
+                "step": operator.index(step),  # such as one of NumPy's
                 "header": {
                     name: places.setdefault(text, len(places)) for name, text in fields.items()
                 },

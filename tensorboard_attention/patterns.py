@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 NEAR = 8  # tokens
+# A byte of a part of a character, and a token that spells nothing, as `token_texts` spells them.
+NO_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|\A<.+>\Z", re.DOTALL)
 
 
 class Tokens(NamedTuple):
@@ -34,15 +38,21 @@ class Pattern(NamedTuple):
     is_place: bool = False
 
 
+def _kinds(token: str) -> str:
+    """The kind of each character in a token: the first letter of its general category in Unicode,
+    such as L for a letter, M for a mark on one, P for punctuation."""
+    return "".join(unicodedata.category(character)[0] for character in NO_TEXT.sub("", token))
+
+
 def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
-    """Whether each token has at least this many letters."""
-    return np.array([sum(map(str.isalpha, token)) >= letters for token in tokens])
+    """Whether each token has at least this many letters, vowel signs among them."""
+    return np.array([sum(kind in "LM" for kind in _kinds(token)) >= letters for token in tokens])
 
 
 def is_punctuation(token: str) -> bool:
-    """Whether a token has other characters than letters, digits and white space, and none of the
-    first two."""
-    return bool(token.strip()) and not any(map(str.isalnum, token))
+    """Whether a token has punctuation or symbols, and no letters or digits."""
+    kinds = {*_kinds(token)}
+    return bool(kinds & {*"PS"}) and not kinds & {*"LMN"}
 
 
 def label(token: str) -> str:

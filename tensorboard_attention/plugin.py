@@ -202,9 +202,15 @@ def _about_one_run(answer: Callable[[Request], Response]) -> Callable[..., Any]:
     """The route that gives this answer, or, whatever is wrong with what it was asked for, status
     404 and the reason."""
 
+    def of_known(request: Request) -> Response:
+        try:
+            return answer(request)
+        except KeyError:
+            raise ValueError("there is no such run, tag or step") from None
+
     @Request.application
     def respond(request: Request) -> Response:
-        found, problems = apart([request], answer)
+        found, problems = apart([request], of_known)
         if request in found:
             return found[request]
         return Respond(request, problems[request], "text/plain", code=404)

@@ -165,6 +165,8 @@ def encode(
     places = _places(measured, given, wiring is not None)
     if unknown := (counts or {}).keys() - given.keys():
         raise ValueError(f"counts: {min(unknown)} is not a given score")
+    if names is not None and [*map(len, names)] != [array.shape[1] for array in arrays]:
+        raise ValueError("names: give one for each head, by layer")
     layers, changes = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
     here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
@@ -185,7 +187,7 @@ def encode(
         "units": {name: unit for name, unit in UNITS.items() if name in found},
         "measured": places,
         "counts": {name: n for name, n in here.counts.items() if name not in given}
-        | dict(counts or {}),
+        | {name: int(count) for name, count in (counts or {}).items()},
         **name_fields(here.names if names is None else names),
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
         **({} if guesses is None else _guess_fields(guesses, len(texts))),

@@ -27,10 +27,16 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 def token_texts(tokens: Sequence[str | bytes], decode: str | None) -> list[str]:
     """Every token as a text: bytes as UTF-8, and spelled bytes too, if `decode` is "byte_level" or
     if it is None and the tokens can hardly be anything else. Bytes that are not a whole character
-    are escaped."""
+    are escaped. Raises ValueError for what is no text, such as an id."""
     if decode not in CHOICES:
         raise ValueError(f'decode: {decode!r} is unknown; choose "byte_level", "text" or None')
-    given = [token if isinstance(token, bytes) else str(token) for token in tokens]
+    given = [*tokens]
+    for token in given:
+        if not isinstance(token, str | bytes):
+            raise ValueError(
+                f"tokens: contains a {type(token).__name__}; give texts, such as "
+                "tokenizer.convert_ids_to_tokens(ids)"
+            )
     spelled = [token for token in given if isinstance(token, str)]
     if decode == "byte_level" or (decode is None and _is_byte_level(spelled)):
         given = [token if isinstance(token, bytes) else _read(token) for token in given]

@@ -41,7 +41,7 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
     """
     rows, heads = [], []
     for maps in (first, second):
-        if any(np.ndim(layer) != 4 for layer in maps):
+        if not len(maps) or any(np.ndim(layer) != 4 for layer in maps):
             raise ValueError("maps: give arrays of shape (batch, head, query, key)")
         layers = [np.nan_to_num(floats(layer)[0, :, 1:], posinf=0, neginf=0) for layer in maps]
         layers = [layer.clip(0, 1) for layer in layers]

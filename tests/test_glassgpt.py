@@ -63,6 +63,19 @@ def test_a_reading_is_one_forward_pass_and_has_the_edits(tiny_run: Path) -> None
     assert run.read(text, start="text").tokens.tolist() == run.tokenizer.encode(text)
 
 
+def test_looking_at_a_text_that_does_not_fit(
+    tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = glassgpt.open_run(tiny_run)
+    n, most = len(run.encode("Once " * 100)), run.config.model.context_length
+    glassgpt.look(run, "Once " * 100)
+    assert f"Using the first {most} of {n} tokens" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="start: 'text': a page begins a text as in training"):
+        glassgpt.look(run, "Once", live=True, start="text")
+    run.model.bfloat16()
+    assert "<script" in glassgpt.look(run, "Once", live=True).page
+
+
 def imported(folder: Path) -> subprocess.CompletedProcess[str]:
     """`import glassgpt` in a script in this folder."""
     script = folder / "script.py"

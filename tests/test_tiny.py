@@ -98,7 +98,7 @@ def test_a_text_that_is_too_short_ends_in_one_line(
 
 def test_a_missing_file_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["tiny.py", "nowhere.txt"])
-    with pytest.raises(SystemExit, match=r"^nowhere\.txt: there is no such file$"):
+    with pytest.raises(SystemExit, match=r"^nowhere\.txt: is not a file$"):
         tiny.main()
 
 

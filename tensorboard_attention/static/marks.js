@@ -7,9 +7,9 @@ const NEARBY = 8;
 const PART = 40; // tokens of a longer text that are seen first
 const LONG_TEXT = 64;
 
-const countLetters = (token) => token.match(/\p{L}/gu)?.length ?? 0;
-const hasWord = (token) => countLetters(token) >= 3;
-const hasMark = (token) => token.trim() !== "" && !/[\p{L}\p{N}]/u.test(token);
+const textOf = (token) => token.replace(/\\x[89a-f][0-9a-f]|^<.+>$/gs, "");
+const hasWord = (token) => textOf(token).match(/[\p{L}\p{M}]/gu)?.length >= 3;
+const hasMark = (token) => /[\p{P}\p{S}]/u.test(textOf(token)) && !/[\p{L}\p{M}\p{N}]/u.test(textOf(token));
 
 const follows = (tokens, query, key) =>
   query > 0 && key > 1 && key <= query && tokens[key - 1] === tokens[query] && tokens[key - 2] === tokens[query - 1];

@@ -56,7 +56,8 @@ def test_a_run_is_found_when_nothing_was_read_before(live: Path) -> None:
         routes = AttentionPlugin(TBContext(logdir=str(logs))).get_plugin_apps()
         asked = Client(routes[f"/follow/{route}"])
         assert asked.get(query_string={"run": "run", **query}).status_code == 200
-        assert asked.get(query_string={"run": "other", **query}).status_code == 404
+        answer = asked.get(query_string={"run": "other", **query})
+        assert (answer.status_code, answer.text) == (404, "there is no such run, tag or step")
 
 
 def test_only_weights_of_a_known_run_are_served(live: Path, get: Get) -> None:

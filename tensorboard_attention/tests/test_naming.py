@@ -18,7 +18,7 @@ from tensorboard_attention.naming import (
     name_heads,
     overview,
 )
-from tensorboard_attention.patterns import PATTERNS, Text
+from tensorboard_attention.patterns import PATTERNS, Text, are_words, is_punctuation
 from tensorboard_attention.summary import encode
 
 WORDS = [
@@ -233,6 +233,15 @@ def test_special_stands_before_usual() -> None:
 def test_a_token_cannot_garble_a_name() -> None:
     (name,) = name_heads(shares([0.5, 0.5], name=ONE_TOKEN))
     assert name.label == r"looks at ''odd' 50%" and kind_of(name.label) == "looks at one token"
+
+
+def test_letters_and_punctuation_of_any_script() -> None:
+    words = ["the", " कित", "▁кот", "àb"]
+    others = ["", " ", "\\xba", "\\xe0\\xa4", "<|end|>", "12", "ab"]
+    assert are_words(words).all() and not are_words(others).any()
+    punctuation = [".", " „", "।", "😀", "\n)"]
+    assert all(map(is_punctuation, punctuation))
+    assert not any(map(is_punctuation, [*words, *others, "ि", "\n"]))
 
 
 def test_weights_that_are_not_finite_have_no_name() -> None:

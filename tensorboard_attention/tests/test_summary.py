@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tensorboard_attention import Guesses, encode, summary
 from tensorboard_attention.header import read_header
+from tensorboard_attention.naming import UNMEASURED
 from tensorboard_attention.summary import MAX_TOKENS, attention_summary
 
 
@@ -166,10 +167,25 @@ def test_guesses_are_logged_with_the_maps() -> None:
         encode([torch.eye(3)[None, None]], list("abc"), guesses=Guesses([1, 2], [1, 2], rows))
 
 
+def test_names_and_counts_are_what_the_tab_reads() -> None:
+    maps, names = [torch.ones(1, 2, 1, 1)] * 2, [[UNMEASURED] * 2] * 2
+    counts, scores = {"mine": np.int64(5)}, {"mine": [np.zeros(2)] * 2}
+    read_header(encode(maps, ["a"], scores, counts=counts, names=names))
+    for wrong in ([], names[:1], [names[0], [UNMEASURED]]):
+        with pytest.raises(ValueError, match="names: give one for each head, by layer"):
+            encode(maps, ["a"], names=wrong)
+
+
 @pytest.mark.parametrize(
     ("maps", "tokens", "given", "message"),
     [
         ([], ["a"], None, "maps: is empty"),
+        (
+            [torch.ones(1, 2, 1, 1)],
+            torch.tensor([7]),
+            None,
+            "tokens: contains a Tensor; give texts",
+        ),
         ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),
         ([torch.ones(1, 2, 3, 3) / 3], "abc", {"mine": [torch.ones(3)]}, "scores: mine"),

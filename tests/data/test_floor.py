@@ -7,10 +7,12 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 import tiktoken
+import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -197,6 +199,8 @@ def test_a_text_that_is_no_tale(text: str, known: str, says: str) -> None:
     assert floor.unknown.startswith(f"text: is no tale, from {says}")
     assert np.isfinite(floor.nats).sum() == len(floor.next_tokens) == len("\n\n" + known)
     assert np.isfinite(floor.nats[: len("\n\n" + known)]).all()
+    tensor: Any = torch.tensor(tokenizer.encode_document(text))
+    np.testing.assert_array_equal(floor_of(tensor, tokenizer).nats, floor.nats)
     with pytest.raises(ValueError, match="text: is no tale, from"):
         next_tokens(text, tokenizer)
     with pytest.raises(ValueError, match="text: is no tale, from"):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import GPT, explain_score, record_attention
+from model import GPT, edit, explain_score, record_attention
 from observe.evidence import record_neurons
 from tests.live.conftest import Call
 from tests.live.drawn import Case, blocks, cases, packed, switched_off, switches
@@ -35,6 +35,11 @@ class Inside:
         written: list[Tensor] = []
         joined: list[Tensor] = []
         hooks = []
+
+        def keep(value: Tensor) -> Tensor:
+            written.append(value[0])
+            return value
+
         with (
             switched_off(model, ids, off),
             record_attention(model, keep="value") as values,
@@ -43,8 +48,9 @@ class Inside:
             for block in blocks(model):  # after those of the ablation
                 output = block.attention.output
                 hooks.append(output.register_forward_pre_hook(lambda _, x: joined.append(x[0][0])))
-                hooks.append(block.mlp.register_forward_hook(lambda _, x, y: written.append(y[0])))
-            self.logits = model(tokens)[0].double()
+            mlps = {f"mlp {layer}": keep for layer in range(len(model.blocks))}
+            with edit(model, mlps):
+                self.logits = model(tokens)[0].double()
         for hook in hooks:
             hook.remove()
         self.model = model

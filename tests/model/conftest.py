@@ -80,7 +80,8 @@ def make_model(make_config: Callable[..., ModelConfig]) -> Callable[..., GPT]:
 @pytest.fixture
 def no_shape_checks() -> Iterator[None]:
     """Disable the shape checks: torch.compile cannot trace them, and they read an item of every
-    mapping."""
+    mapping. What was compiled is forgotten afterwards."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+    torch.compiler.reset()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import GPT, KVCache, cross_entropy, eval_mode, record_attention
+from model import GPT, KVCache, cross_entropy, edit, eval_mode, record_attention
 from model.attention import CausalSelfAttention
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
@@ -155,6 +155,7 @@ def test_tied_embeddings_are_one_matrix(make_model):
         (torch.zeros(1, 9, dtype=torch.long), "9 tokens exceed context_length=8"),
         (torch.tensor([[0, 13]]), "ids run from 0 to 13; the vocabulary has ids 0 to 12"),
         (torch.tensor([[-1, 2]]), "ids run from -1 to 2"),
+        (torch.tensor([1, 2]), "tokens: have 1 axes; give a batch of texts"),
     ],
 )
 def test_invalid_tokens_raise(make_model, tokens, message):
@@ -168,6 +169,37 @@ def test_a_full_cache_raises(make_model):
     model(torch.zeros(1, 6, dtype=torch.long), cache)
     with pytest.raises(ValueError, match="9 tokens exceed context_length=8"):
         model(torch.zeros(1, 3, dtype=torch.long), cache)
+
+
+@torch.no_grad()
+def test_a_cache_after_a_call_that_was_interrupted(make_model):
+    model, tokens = make_model(), torch.randint(13, (1, 8))
+
+    def interrupt(_value: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    cache = KVCache(model.config, batch=1)
+    model(tokens[:, :4], cache)
+    with pytest.raises(KeyboardInterrupt), edit(model, {"mlp 0": interrupt}):
+        model(tokens[:, 4:6], cache)
+    assert_close(model(tokens[:, 4:], cache), model(tokens)[:, 4:])
+
+
+def test_a_cache_of_another_batch_is_refused(make_model):
+    model = make_model()
+    with pytest.raises(ValueError, match="cache: is for a batch of 2; 1 were given"):
+        model(torch.zeros(1, 3, dtype=torch.long), KVCache(model.config, batch=2))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_model_that_is_made_without_memory(make_model, assign):
+    model, tokens = make_model(position="rotary"), torch.randint(13, (1, 8))
+    with torch.device("meta"):
+        empty = GPT(model.config, 13)
+    loaded = empty if assign else empty.to_empty(device="cpu")
+    loaded.load_state_dict(model.state_dict(), assign=assign)
+    torch.testing.assert_close(loaded.eval()(tokens), model(tokens), rtol=0, atol=0)
 
 
 def test_it_compiles_into_one_graph(make_model, no_shape_checks):

@@ -22,6 +22,10 @@ import pytest
         ("rope_theta", math.inf),
         ("window", 0),
         ("logit_softcap", 0.0),
+        ("n_layers", 2.0),
+        ("window", 2.5),
+        ("qk_norm", "false"),
+        ("norm", None),
     ],
 )
 def test_a_value_out_of_range_is_named(make_config, field, value):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from model import ablate, patch
+from model import ablate, edit, patch
 
 
 def texts(n: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,6 +112,29 @@ def test_what_the_model_does_not_have_is_refused(make_model, part, reason):
     model = make_model()
     with pytest.raises(ValueError, match=re.escape(reason)), patch(model, {part: torch.zeros(1)}):
         pass
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", [(0, 2), "mlp 0", "stream 1", "stream 2"])
+def test_compiled_code_sees_an_edit(make_model, part, no_shape_checks):
+    model, (one, _) = make_model(), texts()
+    compiled: Any = torch.compile(model, backend="eager")
+    intact = compiled(one)
+    with edit(compiled, {part: torch.neg}):
+        changed = compiled(one)
+        torch.testing.assert_close(changed, model(one))
+    assert not torch.allclose(changed, intact)
+    torch.testing.assert_close(compiled(one), intact)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", [(0, 2), "mlp 0", "stream 1"])
+def test_values_that_are_no_tensors_are_refused(make_model, part):
+    model, (one, _) = make_model(), texts()
+    wrong: Any = np.zeros(4, np.float32)
+    refused = pytest.raises(ValueError, match=re.escape(f"{part}: gives a ndarray; give a Tensor"))
+    with refused, patch(model, {part: wrong}):
+        model(one)
 
 
 @torch.no_grad()

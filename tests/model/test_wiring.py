@@ -95,6 +95,20 @@ def test_queries_can_be_chosen(make_model):
     check(make_model(), torch.tensor([False, False, True, False, True, True]))
 
 
+@pytest.mark.parametrize("queries", [torch.tensor([3]), torch.ones(5, dtype=torch.bool)])
+def test_queries_that_are_no_boolean_for_each_token_are_refused(make_model, queries):
+    with pytest.raises(ValueError, match="give 6 booleans, one for each token"):
+        wiring(make_model(), torch.arange(6), queries)
+
+
+def test_wiring_of_a_model_in_float64(make_model):
+    tokens, model = torch.randint(13, (6,)), make_model()
+    expected = wiring(model, tokens)
+    for shares, given in zip(wiring(model.double(), tokens), expected, strict=True):
+        for name, share in shares.items():
+            torch.testing.assert_close(share, given[name], rtol=1e-3, atol=1e-4)
+
+
 @torch.no_grad()
 def test_even_attention_is_that_to_all_keys_that_a_query_may_attend_to(make_model):
     check(make_model(window=3))

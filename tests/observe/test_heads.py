@@ -56,6 +56,17 @@ def test_documents_are_whole_and_in_two_halves() -> None:
     assert [window.begin % len(TALES[0]) for window in found.windows] == [0] * len(read)
 
 
+def test_documents_are_whole_where_windows_of_training_are_not() -> None:
+    """Such as those of a folder of texts; and of many, as many as are needed are looked at."""
+    texts = dataset(TALES * 20)
+    whole = documents_of(model(), texts, 400)
+    for other in (replace(texts, is_aligned=False), dataset(TALES * 2000)):
+        found = documents_of(model(), other, 400)
+        for window, expected in zip(found.windows, whole.windows, strict=True):
+            assert window.ids[1:].tolist() == expected.ids[1:].tolist()
+            assert (window.begin, window.half) == (expected.begin, expected.half)
+
+
 @pytest.mark.parametrize(
     ("lengths", "context_length"),
     [

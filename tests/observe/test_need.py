@@ -19,7 +19,7 @@ from launch.schema import preset
 from model import GPT, mean_outputs
 from model.gpt import Block
 from observe.heads import documents_of, spell
-from observe.need import KINDS, target_kinds, token_losses
+from observe.need import KINDS, target_kinds, token_kinds, token_losses
 from tests.conftest import small_config
 
 TOKENIZER = fixed_tokenizer("byte")
@@ -106,7 +106,7 @@ def test_the_targets_of_tales_have_their_roles() -> None:
     tales = [tale for _, tale in zip(range(5), corpus.tales("val"), strict=False)]
     texts = dataset([tale.text + corpus.document_end for tale in tales])
     documents = documents_of(model(128), texts, 10_000)  # the windows of a tale overlap
-    names, found = target_kinds(corpus, TOKENIZER, SPELLED, documents)
+    names, found = target_kinds(corpus, TOKENIZER, documents)
     assert names == ROLES
     known: dict[int, int] = {}  # by place in the split
     for window, kinds in zip(documents.windows, found, strict=True):
@@ -122,15 +122,33 @@ def test_the_targets_of_tales_have_their_roles() -> None:
         assert ROLES[known[start + again.start + 1]] == "spelling within a word"
 
 
+N, B, W, P, S = "new words", "words mentioned before", "within words", "punctuation", "white space"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (
+            ["Ben", " saw", " a", " d", "oe", ".", "\n", "Ben", " d", "uck", " d", "oe"],
+            [N, N, N, W, P, S, B, N, W, B, W],
+        ),
+        ([b" ", *(bytes([byte]) for byte in "Ёж „ё".encode())], [N, W, W, W, S, P, P, P, N, W]),
+        (["the", " क", "ि", "ताब", "।", "", "the"], [N, W, W, P, S, B]),  # a vowel sign; an end
+        ([" café", " caf", b"\xc3", b"\xa9", "😀"], [B, W, W, P]),
+    ],
+    ids=("english", "bytes", "hindi", "parts"),
+)
+def test_the_kind_of_tokens(tokens: list[str | bytes], expected: list[str]) -> None:
+    given = [token.encode() if isinstance(token, str) else token for token in tokens]
+    assert [KINDS[kind] for kind in token_kinds(given)] == expected
+
+
 def test_the_targets_of_other_texts_have_a_kind() -> None:
-    tokens = ["Ben", " saw", " a", " d", "oe", ".", "\n", "Ben", " d", "uck"]
-    documents = documents_of(model(16), dataset(["x" * 12, "y" * 12]), 100)
-    spelled = dict(enumerate(tokens))
-    window = documents.windows[0]._replace(ids=np.arange(9), targets=np.arange(1, 10))
-    documents.windows = [window]
-    names, (kinds,) = target_kinds(None, TOKENIZER, [spelled[id] for id in range(10)], documents)
+    documents = documents_of(model(16), dataset(["ab, ab " * 3, "cd. " * 5]), 100)
+    names, kinds = target_kinds(None, TOKENIZER, documents)
     assert names == KINDS
-    assert [names[kind] for kind in kinds] == [
-        *("new words", "new words", "new words", "within words", "punctuation", "white space"),
-        *("words mentioned before", "new words", "within words"),
-    ]
+    for window, found in zip(documents.windows, kinds, strict=True):
+        text = TOKENIZER.decode([*window.ids, window.targets[-1]])
+        for place, kind in enumerate(found, 1):
+            assert (text[place] in ",.") == (names[kind] == P)
+            assert (text[place] in "bd") == (names[kind] == W)
