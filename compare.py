@@ -75,7 +75,7 @@ def main(values: Values) -> None:
     varied = [name for name in known if name == config.by or name.startswith(f"{config.by}.")]
     if config.by is not None and not varied:
         raise UserError(
-            f"by: {config.by} does not differ between these runs; "
+            f"by: {config.by} is no setting that differs between groups of these runs; "
             + (f"choose one of {', '.join(known)}" if known else "leave it out")
         )
     groups = group(rows)

@@ -99,11 +99,13 @@ def choose_batches(config: EvaluateConfig, opened: OpenRun, split: str) -> EvalB
     own = corpus_of(opened.run)
     data = choose_data(config.data, own, split)
     if split == "all" and config.data is not None:
-        if "data.val_fraction" in overridden():
-            raise UserError(
-                "data.val_fraction: has no effect on split=all; leave it out, or give split=val"
-            )
-        data = data.undivided()
+        whole = data.undivided()
+        for name in vars(data):
+            if getattr(whole, name) != getattr(data, name) and f"data.{name}" in overridden():
+                raise UserError(
+                    f"data.{name}: has no effect on split=all; leave it out, or give split=val"
+                )
+        data = whole
     needed = ("train",) if split == "train" else ("val",)
     trusted = config.data is not None
     _, dataset = load_dataset(

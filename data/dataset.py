@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from common.errors import UserError, check_range, installing, printable, reason
+from common.errors import UserError, check_range, installing, pluralize, printable, reason
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.files import BACKUP, find_files, is_local, local_path
@@ -46,8 +46,6 @@ class DatasetConfig(CorpusConfig):
         check_range("val_fraction", self.val_fraction, above=0, most=1)
         if self.n_documents is not None:
             check_range("n_documents", self.n_documents, least=1)
-        if self.val_split == self.split:
-            raise ValueError("val_split: is the split that is trained on; choose another")
 
     def undivided(self) -> DatasetConfig:
         return replace(self, val_fraction=1.0, val_split=None)
@@ -75,12 +73,17 @@ class Streamed(Corpus):
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
-        self.description = f"streaming {config.path}"
         splits, self._read = _open(config)
         self._files = {"split": _choose(splits, config, "split")}
         if config.val_split is not None:
             self._files["val_split"] = _choose(splits, config, "val_split")
-        names = (name for files in self._files.values() for name in files)
+            if not {*self._files["split"]}.isdisjoint(self._files["val_split"]):
+                raise UserError(
+                    "data.val_split: has files of data.split, which are trained on; choose another"
+                )
+        names = [name for files in self._files.values() for name in files]
+        unread = _unread(local_path(config.path or ""), splits, names)
+        self.description = "; ".join([f"streaming {config.path}", *unread])
         self._names = [name.rpartition("::")[2] for name in names]  # of what is in an archive, its
         with _opening(config):
             self._stamps, self._remote = self._stamp(), [*map(_known, self._names)]
@@ -197,6 +200,29 @@ def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
     return splits, partial(read, **options) if options else read
 
 
+def _unread(folder: Path, splits: Mapping[str, Sequence[str]], names: Collection[str]) -> list[str]:
+    """What is not among the files that are read, `names`: other splits; and of a folder, files of
+    data that the library leaves out, since it takes one format, and if some files are named after
+    splits, these alone."""
+    from data.rows import READERS
+
+    others = [split for split, files in splits.items() if not {*files} & {*names}]
+    found = [f"other splits: {', '.join(others)}"] if others else []
+    if not folder.is_dir() or _saved_splits(folder):
+        return found
+    known = {Path(name).resolve() for files in splits.values() for name in files}
+    left = [
+        file.relative_to(folder).as_posix()
+        for file in sorted(folder.rglob("*"))
+        if _is_data(file.name) and _suffix(file.name) in READERS and file.resolve() not in known
+    ]
+    left = [name for name in left if not re.search(r"(^|/)\.", name)]
+    if left:
+        first = ", ".join(left[:5]) + ", ..." * (len(left) > 5)
+        found.append(f"the library datasets leaves out {pluralize(len(left), 'file')}: {first}")
+    return found
+
+
 def _is_data(name: str) -> bool:
     """Whether neither `map` of the library nor an editor made a file of what is beside it."""
     last = PurePosixPath(name).name
@@ -261,7 +287,7 @@ def _choose(splits: Mapping[str, Sequence[str]], config: DatasetConfig, setting:
         raise UserError(
             f"data.{setting}: {config.path} has no split {chosen!r}; choose one of {[*splits]}"
         )
-    return [file for name in names for file in splits[name]]
+    return [file for name in dict.fromkeys(names) for file in splits[name]]
 
 
 def _suffix(name: str) -> str:

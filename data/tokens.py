@@ -197,11 +197,13 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
         problem = f"data: the {split} split has {pluralize(count, 'token')}, but"
         if len(splits) == 1:  # to evaluate
             raise UserError(f"{problem} needs {needed}; give more text")
+        if not total:
+            raise UserError("data: there is no text; choose other files, or another field")
         if dataset.report and not count:
             raise UserError(
                 f"{problem} needs {needed}; give more texts: equal ones are in one split"
             )
-        fraction = math.ceil(110 * needed / total) / 100 if total else 1  # a tenth more
+        fraction = math.ceil(110 * needed / total) / 100  # a tenth more
         if fraction <= 0.5:
             fraction = fraction if split == "val" else 1 - fraction
             remedy = f"set data.val_fraction to {fraction:.2f}, give more text"

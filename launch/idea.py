@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -75,6 +76,8 @@ def divide(idea: Sequence[str], base: str | None) -> tuple[Overrides, Overrides]
 
 
 def _by_name(overrides: Sequence[str]) -> dict[str, str]:
+    if refused := [each for each in overrides if re.match(r"-|\+*hydra\b", each)]:
+        raise UserError(f"{refused[0]}: is no setting of a run; leave it out")
     return {setting_name(override): override for override in overrides}
 
 

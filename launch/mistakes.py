@@ -102,5 +102,6 @@ def fail(message: str) -> NoReturn:
         # then ends this one.
         time.sleep(RANK_SECONDS)
     with suppress(OSError):  # standard error is a full disk, or nobody reads it any more
-        print("error: " + printable(" ".join(message.split())), file=sys.stderr)
+        line = "error: " + printable(" ".join(message.split()))
+        sys.stderr.write(line + "\n")  # at once: jobs of a sweep share the stream
     sys.exit(2)

@@ -7,7 +7,6 @@ import argparse
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,8 +33,7 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     given, overrides = split(arguments)
-    # Hydra does not accept null for a group. It is the default, so it is left out.
-    overrides = [override for override in overrides if override != "experiment=null"]
+    overrides = _without_null(overrides)
     types = all_settings(kind)
     if script == "compare":
         overrides = name_runs(overrides)
@@ -51,6 +49,17 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     return [*flags, *(quote(override, types) for override in overrides), CALLBACK]
 
 
+def _without_null(overrides: Sequence[str]) -> list[str]:
+    """The settings without experiment=null, which Hydra does not accept, and the experiments before
+    it. Among the values of a sweep, it is the empty configs/experiment/none.yaml."""
+    last = max((i for i, each in enumerate(overrides) if each == "experiment=null"), default=-1)
+    return [
+        re.sub(r"\bnull\b", "none", each) if setting_name(each) == "experiment" else each
+        for i, each in enumerate(overrides)
+        if i > last or setting_name(each) != "experiment"
+    ]
+
+
 def name_runs(arguments: Sequence[str]) -> list[str]:
     """The settings of compare.py, with paths as `runs`. A path may contain `=`, as the folders of a
     sweep do."""
@@ -60,6 +69,8 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
 
     paths = [argument for argument in arguments if is_path(argument)]
     others = [argument for argument in arguments if not is_path(argument)]
+    if any(setting_name(argument) == "runs" for argument in others):
+        raise UserError("runs: give the folders alone: python compare.py runs/sweep_*")
     return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
 
 
@@ -149,11 +160,11 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     check_name(name)
     if not is_known:
         raise UserError(no_such_setting(name, kind))
-    if is_dataclass(types.get(name)) and not is_group and not re.search("=\\s*{", override):
-        example = next(other for other in types if other.startswith(f"{name}."))
+    below = [other for other in types if other.startswith(f"{name}.")]
+    if below and (not is_group or re.search("=\\s*{", override)):
         raise UserError(
-            f"{override}: {name} is a group of settings, not one value; leave it out, or give one "
-            f"of them, such as {example}=..."
+            f"{override}: {name} is a group of settings, not one value; leave it out, or give them "
+            f"one by one, such as {below[0]}=..."
         )
 
 

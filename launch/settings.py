@@ -4,6 +4,8 @@ it takes; or of one that is continued."""
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +18,8 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from launch.quoting import overridden
-from launch.schema import TrainConfig
+from launch.quoting import choices, overridden, setting_name
+from launch.schema import TrainConfig, preset
 from model import ModelConfig
 from store.run import RUNS, Run, check_new, is_latest
 from store.settings import read_settings, read_yaml, settings_yaml
@@ -120,9 +122,8 @@ def _auto(composed: Values) -> Settings:
     if not Path(path, "config.yaml").is_file():
         return _started(composed)._replace(is_auto=True)
     run = Run.open(path, "run_dir")
-    # As they are stored: OmegaConf would read what is escaped in a text.
-    given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    if changed := sorted(_arguments(run) ^ {*given}):
+    was = _by_name(read_yaml(run.path / ".hydra/overrides.yaml"))
+    if changed := sorted({*was.values()} ^ {*_given().values()}):
         names = sorted({setting.partition("=")[0] for setting in changed} - {*PLACES})
         setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
         if names:
@@ -138,7 +139,7 @@ def _auto(composed: Values) -> Settings:
 
 def _resumed(run: Run, composed: Values) -> Settings:
     """The newest settings of a run, with the composed ones that the command line sets on top."""
-    given = overridden()
+    given = _given()
     for name, reason in (
         ("init_from", "the run continues with its own weights"),
         ("run_dir", "a resumed run stays in its folder"),
@@ -154,6 +155,11 @@ def _resumed(run: Run, composed: Values) -> Settings:
         is_same = name in NAMED and composed[name]["name"] == values[name]["name"]
         if name == "resume" or is_same:
             continue  # with data= again, what is below it keeps the values of the run
+        if re.search(r"(?<!\\)\$\{", given[name]):
+            raise UserError(
+                f"{name}: is taken from other settings, which would be those of a new run, and not "
+                "of the resumed one; give a value"
+            )
         *groups, key = name.split(".")
         source, target = composed, values
         for group in groups:
@@ -198,10 +204,16 @@ def _stored(run: Run) -> Values:
         raise UserError(f"{file}: {error}{run.made_by}") from error
 
 
-def _arguments(run: Run) -> set[str]:
-    """The settings that the command line which started a run gave. Raises UserError if it is not
-    known."""
-    return {*read_yaml(run.path / ".hydra/overrides.yaml")}
+def _by_name(arguments: Iterable[str]) -> dict[str, str]:
+    """The settings of a command line by their names, of each the last one."""
+    return {setting_name(argument): argument for argument in arguments}
+
+
+def _given() -> dict[str, str]:
+    """Those of this command line, as they are stored: OmegaConf would read what is escaped in a
+    text."""
+    task: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return _by_name(task)
 
 
 def _run_dir(composed: Values) -> str | None:
@@ -260,7 +272,8 @@ class BaseConfig:
 
 def finetuned(composed: Values, base: Run) -> Values:
     """The composed settings with the model and the tokenizer of the run `base`, also where an
-    experiment names others.
+    experiment names others; the settings in FREE are those of the command line, or of the
+    experiment.
 
     Raises UserError if the command line sets what cannot change, if the context is longer than that
     of the model, or if settings of `base` are missing or damaged.
@@ -274,7 +287,13 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"{', '.join(refused)}: cannot be set with init_from, which brings the model and the "
             f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
-    changes = {name: composed["model"][name] for name in FREE if f"model.{name}" in given}
+    choice = HydraConfig.get().runtime.choices["model"]
+    default = vars(preset("model", choice)) if choice in choices("model") else {}
+    changes = {
+        name: value
+        for name, value in composed["model"].items()
+        if name in FREE and (f"model.{name}" in given or value != default.get(name))
+    }
     length = changes.get("context_length", model.context_length)
     if isinstance(length, int) and length > model.context_length:
         reason = {
@@ -285,4 +304,8 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"model.context_length: {length} is longer than that of init_from, which {reason}; "
             f"give at most {model.context_length}"
         )
-    return composed | {"model": asdict(model) | changes, "tokenizer": asdict(tokenizer)}
+    stored = read_settings(base.newest_settings_file)["model"]  # with null for derived sizes
+    return composed | {
+        "model": typed(ModelConfig, stored) | changes,
+        "tokenizer": asdict(tokenizer),
+    }

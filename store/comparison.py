@@ -232,9 +232,10 @@ def notes(rows: Sequence[Row]) -> list[str]:
             "only losses over the same text are compared"
         )
     if not _have_equal_curves(rows):
+        name = "trainer.eval_tokens"
         found.append(
-            "trainer.eval_tokens: the evaluations during training did not score the same text, so "
-            "that the times to a loss are left out"
+            f"{name + ': ' if name in differing(rows) else ''}the evaluations during training did "
+            "not score the same text, so that the times to a loss are left out"
         )
     return found
 

@@ -318,6 +318,7 @@ def test_a_resume_removes_what_a_kill_left(
 def test_the_best_loss_is_of_the_tokens_that_evaluations_now_score(
     run: Path, tmp_path: Path
 ) -> None:
+    seal(last_checkpoint(tmp_path / "run"), best_val_loss=0.0)  # of other tokens
     fewer = ("trainer.eval_tokens=50", "trainer.eval_every=1")
     succeed("train", "resume=run", "trainer.max_steps=9", *fewer, cwd=tmp_path)
     losses = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from tensorboard_attention.evidence import NAME, read_evidence
+from tensorboard_attention.evidence import NAME, names_of, read_evidence
 from tensorboard_attention.tests import events
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
 from tensorboard_attention.tests.test_live import REFRESH
@@ -61,6 +61,14 @@ EVIDENCE: dict[str, Any] = {
 }
 
 changed = partial(events.changed, EVIDENCE)
+
+
+def test_names_are_in_the_order_of_heads() -> None:
+    names = [f"L{layer}H{index}" for layer in (0, 1) for index in range(12)]
+    found = names_of({"heads": {name: head(name, "") for name in sorted(names)}})
+    assert [[each.label for each in layer] for layer in found] == [names[:12], names[12:]]
+
+
 write = partial(events.write_json, NAME)
 
 

@@ -95,6 +95,14 @@ def test_windows_begin_with_a_document_that_begins_shortly_before(
         assert (row, target) == (window[:-1], window[1:])
 
 
+def test_an_epoch_is_not_that_of_another_seed() -> None:
+    """Runs of different seeds are independent."""
+    per_epoch = (200 - 1) // 8 - 1
+    first = [Batches(counting(200), per_epoch, 8, seed)(0)[0][:, 0].tolist() for seed in range(4)]
+    second = [Batches(counting(200), per_epoch, 8, seed)(1)[0][:, 0].tolist() for seed in range(4)]
+    assert not any(one == other for one in first for other in second)
+
+
 def test_too_few_tokens_raise() -> None:
     Batches(counting(9), 4, 8, seed=0)
     with pytest.raises(ValueError, match="8 tokens are too few for a window of 8"):

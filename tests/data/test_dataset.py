@@ -408,6 +408,31 @@ def test_equal_documents_are_in_one_split(tmp_path: Path) -> None:
         read(file, tmp_path / "cache", val_fraction=0.2)
 
 
+def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
+    """The library takes one format, and if a file is named after a split, only such files."""
+    (tmp_path / "poems").mkdir()
+    for name in ("1.txt", "2.txt", "night_train.txt", "test_of_time.txt", ".3.txt", "a.md"):
+        (tmp_path / "poems" / name).write_text(name)
+    found = open_corpus(config(tmp_path / "poems")).description
+    said = "; other splits: test; the library datasets leaves out 2 files: 1.txt, 2.txt"
+    assert found == f"streaming {tmp_path / 'poems'}{said}"
+    write(tmp_path / "all/a.jsonl", TEXTS)
+    assert open_corpus(config(tmp_path / "all")).description == f"streaming {tmp_path / 'all'}"
+
+
+@pytest.mark.parametrize(("split", "val_split"), [("train", " train"), ("all", "train")])
+def test_what_is_trained_on_is_not_scored(tmp_path: Path, split: str, val_split: str) -> None:
+    write(tmp_path / "a.jsonl", TEXTS)
+    with pytest.raises(UserError, match=r"^data\.val_split: has files of data\.split"):
+        open_corpus(config(tmp_path / "a.jsonl", split=split, val_split=val_split))
+
+
+def test_a_dataset_without_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(UserError, match=r"^data: there is no text; choose other files"):
+        read(tmp_path / "a.txt", tmp_path / "cache")
+
+
 def test_what_is_nowhere_is_one_line(tmp_path: Path) -> None:
     for path, problem in (
         (tmp_path / "no.jsonl", "does not exist"),
@@ -467,6 +492,8 @@ def test_a_run_trains_is_resumed_and_scored(tmp_path: Path) -> None:
     succeed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
     printed = succeed("evaluate", "run=run", cwd=tmp_path)
     assert "val: " in printed
+    done = command("evaluate", "run=run", *chosen[:2], "data.val_split=test", cwd=tmp_path)
+    assert done.stderr.startswith("error: data.val_split: has no effect on split=all;")
     write(tmp_path / "a.jsonl", draw_texts(4000, seed=1))
     done = command("train", "resume=run", "trainer.max_steps=9", cwd=tmp_path)
     assert done.returncode == 2 and "text" in done.stderr

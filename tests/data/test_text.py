@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -172,6 +176,13 @@ def test_unusable_text_is_rejected_in_one_line(
 def test_utf_16_is_recognised(tmp_path: Path, encoding: str, name: str) -> None:
     (tmp_path / "a.txt").write_bytes(("Однажды в лесу жила курица.\n" * 9).encode(encoding))
     with pytest.raises(UserError, match=rf"a.txt is {name}, .* -f {name}"):
+        open_single(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_text_is_recognised(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "a.txt").write_bytes(pack(b"a hen\n" * 99))
+    with pytest.raises(UserError, match=r"a\.txt is compressed, or a table, .* data=dataset reads"):
         open_single(tmp_path / "a.txt")
 
 

@@ -31,6 +31,12 @@ def test_the_tables_are_the_circuit(
         assert [*name.split(), "│", f"{value:+.1%}", "│", f"{alone:+.1%}"] in rows
     assert ["sum", "│", f"{found.values[-1] - found.values[0]:+.1%}"] in rows
 
+    pairs, names = found.interactions(), found.names
+    for kind, place in (("Need each other", pairs.argmax()), ("Stand in", pairs.argmin())):
+        (line,) = (row for row in rows if " ".join(row).startswith(kind))
+        i, j = sorted(divmod(int(place), len(pairs)))
+        assert f": {names[i]} and {names[j]} {pairs[i, j]:+.1%}" in " ".join(line)
+
     other = circuit(opened.model, tokens, means, opened.tokenizer.encode("a")[0])
     assert f"Next 'a': {other.values[-1]:.1%}" in succeed(*given, "target=a", cwd=tmp_path)
     monkeypatch.setattr(inference.tables, "MAX_PARTS", 2)

@@ -78,8 +78,10 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     (
         "train",
         ["trainer=5", "trainer.max_steps=1"],
-        "leave it out, or give one of them, such as tr",
+        "leave it out, or give them one by one, such as tr",
     ),
+    ("train", ["optimizer={lr: 1}"], "optimizer is a group of settings, not one value; leave it"),
+    ("compare", ["runs=[a]", "a"], "runs: give the folders alone: python compare.py runs/sweep_*"),
     ("train", ["observe.attention=5"], "observe.attention=5: observe.attention is a group of sett"),
 ]
 
@@ -167,6 +169,16 @@ def test_free_text_arrives_in_the_settings() -> None:
     text = "${x} it's {1}, 2=\\${y}"
     values = plain_values(composed(*read(["data=text", f"data.path={text}"])))
     assert flat(typed(TrainConfig, values))["data.path"] == text
+
+
+def test_no_experiment_is_one_of_the_experiments() -> None:
+    assert read(["experiment=finetune", "experiment=null", "seed=2"]) == ["seed=2"]
+    assert [each for each, _ in jobs("experiment=null,finetune", "seed=1")] == [
+        "experiment=none",
+        "experiment=finetune",
+    ]
+    none, default = (composed("run_dir=null", *given) for given in (["experiment=none"], []))
+    assert none == default
 
 
 def jobs(*arguments: str) -> list[list[str]]:

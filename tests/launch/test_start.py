@@ -21,6 +21,7 @@ from launch.schema import TrainConfig
 from launch.settings import Settings, open_settings
 from launch.start import Started, start
 from model import GPT
+from store.settings import read_settings
 from tests.conftest import TINY, last_checkpoint
 from training.distributed import Ranks
 
@@ -110,9 +111,29 @@ def test_a_finetuned_run(run: Path, tiny: Path) -> None:
     assert started.config.init_from == str(run.resolve())
 
 
+def test_an_experiment_can_set_what_is_free_in_finetuning(run: Path) -> None:
+    """And what is stored of the model is what the other run has: null for derived sizes."""
+    tuned = settings("init_from=run", "experiment=finetune", "run_dir=tuned")
+    assert tuned.config.model.dropout == 0.1
+    assert tuned.values["model"] == read_settings(run / "config.yaml")["model"] | {"dropout": 0.1}
+    assert settings("init_from=run", "run_dir=tuned").config.model.dropout == 0.0
+
+
+def test_the_last_value_of_a_setting_counts(run: Path) -> None:
+    auto = ("resume=auto", "run_dir=auto")
+    parts(*TINY, *auto, "seed=5", "seed=6")
+    assert settings(*TINY, *auto, "seed=6").config.seed == 6
+    with pytest.raises(UserError, match=r"run_dir: auto was started with other settings \(seed\)"):
+        settings(*TINY, *auto, "seed=6", "seed=5")
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (
+            ["resume=run", "trainer.max_steps=${trainer.eval_every}"],
+            "trainer.max_steps: is taken from other settings",
+        ),
         (["resume=run", "model.d_model=32"], "resume: model.d_model cannot change"),
         (["resume=run", "seed=3"], "resume: seed cannot change"),
         (["resume=run", "init_from=run"], "init_from: cannot be combined with resume"),

@@ -137,6 +137,14 @@ def test_a_row_has_the_roles_of_heads(tiny_run: Path) -> None:
     assert row["heads"] == {name: head["role"][0] for name, head in found.items()}
 
 
+def test_evidence_of_another_step_is_not_that_of_the_result(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, copy := tmp_path / "copy")
+    found = json.loads((copy / "evidence.json").read_text())
+    (copy / "evidence.json").write_text(json.dumps(found | {"step": found["step"] - 1}))
+    (row,) = results(copy)
+    assert "heads" not in row
+
+
 def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:
     """A copy of a run, with another seed and result."""
     copy = folder / f"{qk_norm},seed={seed}"
@@ -326,7 +334,7 @@ def test_times_to_a_loss_are_those_of_evaluations_of_the_same_tokens() -> None:
         assert len(groups) == 1, "the last evaluations are of the same tokens"
         assert target_loss(groups) is target_loss(groups, 0.7) is None
         (note,) = notes(rows)
-        assert note.startswith("trainer.eval_tokens: ")
+        assert note.startswith("the evaluations during training did not score the same text")
         table = summary_lines(groups, [], None)
         assert "seconds to" not in table[0] and len(table[0].split()) == len(HEADS.split())
 

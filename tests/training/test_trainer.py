@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -306,8 +307,16 @@ def test_an_evaluation_that_was_not_recorded_is_repeated(tmp_path: Path, recorde
 
 
 def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) -> None:
-    made, diary = trainer(tmp_path, replace(CONFIG, eval_tokens="40"))
+    class Spoiler(Callback):
+        def on_step(self, trainer: Trainer) -> None:
+            if trainer.state.step == 5:
+                with torch.no_grad():
+                    next(made.model.parameters()).normal_(std=9)
+
+    config = replace(CONFIG, eval_tokens="40")
+    made, diary = trainer(tmp_path, config, observers=[Spoiler()])
     summary = fit(made)
+    assert diary.evals[6].val_loss > 1.1 * summary.best_val_loss, "the last one is not the best"
     assert summary.val_tokens == 100
     assert {each.val_tokens for each in diary.evals.values()} == {40}
     best = min(diary.evals.values(), key=lambda each: each.val_loss)
@@ -317,6 +326,28 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     whole = EvalBatches(tokens(101), CONTEXT, 4)
     expected = measure(made.model, whole, TOKEN_BYTES, CPU, nullcontext())
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
+
+
+def test_evaluations_and_what_came_before_are_not_in_the_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes one second here, and a batch of an evaluation a hundred."""
+
+    class Clock(Callback):
+        now = 0.0
+
+        def on_gradients(self, trainer: Trainer) -> None:
+            self.now += 1
+
+        def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
+            self.now += 100
+
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=2), observers=[clock])
+    summary = fit(made)
+    assert {each.tokens_per_second for each in diary.metrics.values()} == {4 * CONTEXT}
+    assert (summary.seconds, summary.tokens_per_second) == (6, 4 * CONTEXT)
 
 
 def test_a_text_of_one_token_has_a_loss_of_zero(tmp_path: Path) -> None:
