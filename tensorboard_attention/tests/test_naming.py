@@ -268,6 +268,13 @@ def test_heads_of_cross_attention(targets: list[int], label: str) -> None:
     assert [*header["scores"]] == ["entropy"]
 
 
+def test_a_few_words_that_two_texts_share_name_no_head() -> None:
+    tokens, keys = [*"abcdefghij"], [*"cab", *"uvwxyz"]
+    looks = np.eye(9)[[keys.index(token) if token in keys else 4 for token in tokens]]
+    header = json.loads(encode([looks[None, None]], tokens, key_tokens=keys)[0])
+    assert not header["roles"][0][0][0].startswith("same token")
+
+
 def test_the_overview_counts_names() -> None:
     labels = ["mixed", "nearby 60%", "mixed", "looks at ', ' 30%", "looks at 'a 9%' 40%"]
     assert overview(labels) == "5 heads: mixed (2), looks at one token (2), nearby"

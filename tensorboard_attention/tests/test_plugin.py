@@ -84,6 +84,29 @@ def test_steps_that_a_resumed_run_repeats_are_listed_once(tmp_path: Path) -> Non
     assert steps(tmp_path) == {".": {"probe": [0, 15, 25]}}
 
 
+def test_a_log_that_was_written_anew_keeps_no_old_steps(tmp_path: Path) -> None:
+    log(tmp_path, [0, 10, 20])
+    index = Index(str(tmp_path))
+    index.refresh()
+    (file,) = tmp_path.glob("events*")
+    log(tmp_path / "other", [7])
+    (shorter,) = (tmp_path / "other").glob("events*")
+    shorter.replace(file)
+    index.refresh()
+    assert index.steps()["."] == {"probe": [7]}
+
+
+def test_scores_of_many_steps_have_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(tmp_path, [*range(0, 80, 10)])
+    index = Index(str(tmp_path))
+    index.refresh()
+    _, values = index.scores(".", "probe")
+    monkeypatch.setattr("tensorboard_attention.index.MEMORY_BYTES", len(values) // 3)
+    assert index.scores(".", "probe")[0]["steps"] == [10, 40, 70]
+
+
 def test_a_version_changes_when_old_steps_do(tmp_path: Path) -> None:
     index, seen = Index(str(tmp_path)), []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 import shutil
@@ -26,6 +27,7 @@ from inference.corpus import corpus_of
 from inference.opening import open_run
 from launch.schema import preset
 from model import GPT
+from tensorboard_attention.naming import UNMEASURED
 from tests.conftest import files, last_checkpoint
 from tests.data.strings import trained
 from training.evaluation import measure
@@ -68,6 +70,16 @@ def changed(run: Path, folder: Path, name: str, value: object) -> Path:
     section[key] = value
     (copy / "config.yaml").write_text(yaml.safe_dump(settings))
     return copy
+
+
+def test_names_are_those_of_this_model(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run")
+    opened, file = open_run(tmp_path / "run", "last"), tmp_path / "run/evidence.json"
+    evidence = json.loads(file.read_text())
+    del evidence["heads"][[*evidence["heads"]][-1]]
+    file.write_text(json.dumps(evidence))
+    names = opened.head_names()
+    assert names is not None and {each for layer in names for each in layer} == {UNMEASURED}
 
 
 def test_a_setting_that_is_wrong_is_named_with_its_file(tiny_run: Path, tmp_path: Path) -> None:

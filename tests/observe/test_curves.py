@@ -55,6 +55,12 @@ def test_curves_are_mean_lowest_and_highest(tmp_path: Path, n_steps: int, stride
     assert len([*place.iterdir()]) == 1
 
 
+def test_a_curve_ends_where_the_first_run_does(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path / f"{n}", np.arange(n, 0.0, -1)) for n in (3, 5)]
+    write_curves(tmp_path / "curves", {"both": runs})
+    assert scalars(tmp_path / "curves/both", TAG) == [(1, 4.0), (2, 3.0), (3, 2.0)]
+
+
 def test_tensorboard_draws_the_band(tmp_path: Path) -> None:
     runs = [run_with(tmp_path / f"{seed}", np.ones(3)) for seed in range(2)]
     other = run_with(tmp_path / "other", np.ones(3)) / "metrics.jsonl"

@@ -95,7 +95,8 @@ def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_pa
     assert names(tmp_path) == first | {"1": [[said]]}
     again = weights(tmp_path)
     run_to(again, 1, 1)
-    assert names(tmp_path) == first | {"1": [[said]]}, "after a resume"
+    run_to(again, 1, 2)
+    assert names(tmp_path).items() >= (first | {"1": [[said]]}).items(), "after a resume"
 
 
 def test_steps_are_those_of_the_maps(tmp_path: Path) -> None:

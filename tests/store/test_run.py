@@ -387,6 +387,24 @@ def test_a_damaged_checkpoint_is_passed_over(
         checkpoints.find("last", "run")
 
 
+def test_a_checkpoint_that_the_run_replaces_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(tensors(), TrainState(step=1, tokens=5), keep=2)
+    look = Checkpoints._damage
+
+    def replaced(self: Checkpoints, step: int) -> str | None:
+        monkeypatch.setattr(Checkpoints, "_damage", look)
+        checkpoints.save(tensors(), TrainState(step=2, tokens=5), keep=2)
+        shutil.rmtree(tmp_path / "checkpoints/step-000001")
+        return look(self, step)
+
+    monkeypatch.setattr(Checkpoints, "_damage", replaced)
+    assert checkpoints.find("last", "run").name == "step-000002"
+    assert not capsys.readouterr().err
+
+
 def test_deleted_checkpoints_are_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
