@@ -159,14 +159,8 @@ def encode(
         raise ValueError(f"{'key_' * bool(texts)}tokens: is empty; give the text of every token")
     arrays = check_maps(maps, len(texts), len(keys), is_cross)
     given = {name: [*map(floats, layers)] for name, layers in (scores or {}).items()}
-    for name, values in given.items():
-        if [array.shape for array in values] != [array.shape[1:2] for array in arrays]:
-            raise ValueError(f"scores: {name} needs one array per layer with one number per head")
+    _check_given(given, counts or {}, names, [array.shape[1] for array in arrays])
     places = _places(measured, given, wiring is not None)
-    if unknown := (counts or {}).keys() - given.keys():
-        raise ValueError(f"counts: {min(unknown)} is not a given score")
-    if names is not None and [*map(len, names)] != [array.shape[1] for array in arrays]:
-        raise ValueError("names: give one for each head, by layer")
     layers, changes = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
     here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
@@ -192,13 +186,34 @@ def encode(
         **({} if wiring is None else {"wiring": _edges(wiring, [*map(len, layers)])}),
         **({} if guesses is None else _guess_fields(guesses, len(texts))),
     }
-    if broken := [
+    if broken := _not_finite(arrays):
+        header["not_finite"] = broken
+    return [to_json(header).encode(), packed]
+
+
+def _check_given(
+    scores: Mapping[str, Sequence[np.ndarray]],
+    counts: Mapping[str, int],
+    names: Sequence[Sequence[HeadName]] | None,
+    heads: Sequence[int],
+) -> None:
+    """Raise ValueError for what does not fit the number of heads of each layer."""
+    for name, values in scores.items():
+        if [array.shape for array in values] != [(count,) for count in heads]:
+            raise ValueError(f"scores: {name} needs one array per layer with one number per head")
+    if unknown := counts.keys() - scores.keys():
+        raise ValueError(f"counts: {min(unknown)} is not a given score")
+    if names is not None and [*map(len, names)] != [*heads]:
+        raise ValueError("names: give one for each head, by layer")
+
+
+def _not_finite(arrays: Sequence[np.ndarray]) -> list[list[int]]:
+    """Layer and head of each head with weights that are not finite."""
+    return [
         [layer, head]
         for layer, array in enumerate(arrays)
         for head in np.flatnonzero(~np.isfinite(array[0]).all((1, 2))).tolist()
-    ]:
-        header["not_finite"] = broken
-    return [to_json(header).encode(), packed]
+    ]
 
 
 def name_fields(names: Sequence[Sequence[HeadName]]) -> dict[str, Any]:
