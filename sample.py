@@ -156,9 +156,9 @@ def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
     shown = printable if sys.stdout.isatty() else str
     others: list[list[str]] = []
     beginning = "--- 1 ---\n" + config.prompt if config.num_samples > 1 else config.prompt
-    is_empty, n_steps = not config.prompt, 0
+    is_empty = not config.prompt
     for first, *rest in writer.stream(config, config.num_samples):
-        is_empty, n_steps = is_empty and not first.strip(), n_steps + 1
+        is_empty = is_empty and not first.strip()
         if source:
             print(source, file=sys.stderr)
             source = ""
@@ -167,9 +167,8 @@ def print_samples(writer: Writer, config: SampleConfig, source: str) -> None:
         others.append(rest)
     print()
     if is_empty and config.num_samples == 1:
-        is_whole = n_steps > config.max_new_tokens  # one step more than tokens, at the end
-        why = "only white space" if is_whole else "empty: the model ended the document at once"
-        print(f"note: the sample is {why}", file=sys.stderr)
+        said = "the model ended the document, or wrote only white space"
+        print(f"note: the sample has no text: {said}", file=sys.stderr)
     for number, pieces in enumerate(zip(*others, strict=True), start=2):
         print(shown(f"--- {number} ---\n{config.prompt}{''.join(pieces)}"))
 

@@ -93,9 +93,9 @@ def check_types(settings: Any) -> None:
             continue
         known = tuple(TYPES.get(kind, kind) for kind in kinds if isinstance(kind, type))
         if not isinstance(value, known) or (isinstance(value, bool) and bool not in kinds):
-            names = " or ".join(kind.__name__ for kind in kinds if isinstance(kind, type))
-            given = type(value).__name__
-            raise ValueError(f"{name}: {value!r} has the type {given}; give {names}")
+            names = [kind.__name__ for kind in kinds if isinstance(kind, type)]
+            wanted = " or ".join(names).replace("NoneType", "None")
+            raise ValueError(f"{name}: {value!r} is of another type; give {wanted}")
 
 
 def _plain(value: Any) -> Any:

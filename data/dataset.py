@@ -82,7 +82,7 @@ class Streamed(Corpus):
                     "data.val_split: has files of data.split, which are trained on; choose another"
                 )
         names = [name for files in self._files.values() for name in files]
-        unread = _unread(local_path(config.path or ""), splits, names)
+        unread = _unread(local_path(config.path or ""), config.subset, splits, names)
         self.description = "; ".join([f"streaming {config.path}", *unread])
         self._names = [name.rpartition("::")[2] for name in names]  # of what is in an archive, its
         with _opening(config):
@@ -200,7 +200,12 @@ def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
     return splits, partial(read, **options) if options else read
 
 
-def _unread(folder: Path, splits: Mapping[str, Sequence[str]], names: Collection[str]) -> list[str]:
+def _unread(
+    folder: Path,
+    subset: str | None,
+    splits: Mapping[str, Sequence[str]],
+    names: Collection[str],
+) -> list[str]:
     """What is not among the files that are read, `names`: other splits; and of a folder, files of
     data that the library leaves out, since it takes one format, and if some files are named after
     splits, these alone."""
@@ -208,13 +213,14 @@ def _unread(folder: Path, splits: Mapping[str, Sequence[str]], names: Collection
 
     others = [split for split, files in splits.items() if not {*files} & {*names}]
     found = [f"other splits: {', '.join(others)}"] if others else []
-    if not folder.is_dir() or _saved_splits(folder):
+    if not folder.is_dir() or subset is not None or _saved_splits(folder):
         return found
     known = {Path(name).resolve() for files in splits.values() for name in files}
     left = [
         file.relative_to(folder).as_posix()
         for file in sorted(folder.rglob("*"))
-        if _is_data(file.name) and _suffix(file.name) in READERS and file.resolve() not in known
+        if file.is_file() and _is_data(file.name) and _suffix(file.name) in READERS
+        if file.resolve() not in known
     ]
     left = [name for name in left if not re.search(r"(^|/)\.", name)]
     if left:
@@ -287,7 +293,7 @@ def _choose(splits: Mapping[str, Sequence[str]], config: DatasetConfig, setting:
         raise UserError(
             f"data.{setting}: {config.path} has no split {chosen!r}; choose one of {[*splits]}"
         )
-    return [file for name in dict.fromkeys(names) for file in splits[name]]
+    return [*dict.fromkeys(file for name in names for file in splits[name])]
 
 
 def _suffix(name: str) -> str:

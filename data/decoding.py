@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ BLOCK = 1 << 22  # bytes that are read at a time
 HEAD, MIN_HEAD = 1 << 12, 32  # bytes that are looked at; with fewer, no encoding is guessed
 MARKS = {"UTF-32LE": codecs.BOM_UTF32_LE, "UTF-32BE": codecs.BOM_UTF32_BE,
          "UTF-16LE": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}  # fmt: skip
-# The first bytes of files of gzip, bzip2, xz, zstandard and Parquet.
-PACKED = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PAR1\x15")
+# How files of gzip, bzip2, xz, zstandard, zip and Parquet begin.
+PACKED = re.compile(
+    rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04|PAR1\x15", re.DOTALL
+)
 CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
 
 
@@ -23,8 +26,8 @@ def decoded(stream: Any) -> Iterator[str]:
     """The text of a stream in blocks that are not empty. Raises NotText where it is not UTF-8."""
     decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     while block := stream.read(BLOCK):
-        if not at and block.startswith(PACKED):
-            raise NotText("is compressed, or a table, and no text; data=dataset reads such files")
+        if not at and PACKED.match(block):
+            raise NotText("is compressed, or a table, and no text; give the text that is in it")
         if not at and (name := wide_encoding(block[:HEAD])):
             raise NotText(f"is {name}, and not UTF-8; {convert(name)}")
         if text := _decode(decoder, block, at):

@@ -67,10 +67,11 @@ class Packed:
         """The logits after one token more of each sequence, which is added to the cache. Raises as
         `GPT.hidden` does."""
         model = self.model
-        is_full = cache.length >= model.config.context_length
+        start = cache.begin()
+        is_full = start >= model.config.context_length
         if self.layers is None or is_full or not self._is_plain():
             return model.logits(model.hidden(tokens, cache)[:, -1])
-        x = model.embed(tokens, cache.length)[:, -1]
+        x = model.embed(tokens, start)[:, -1]
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             x = layer(x, layer_cache)
         return self.unembedding(self.final_norm(x))

@@ -52,11 +52,13 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
 def _without_null(overrides: Sequence[str]) -> list[str]:
     """The settings without experiment=null, which Hydra does not accept, and the experiments before
     it. Among the values of a sweep, it is the empty configs/experiment/none.yaml."""
+    is_experiment = [setting_name(each) == "experiment" for each in overrides]
     last = max((i for i, each in enumerate(overrides) if each == "experiment=null"), default=-1)
+    none = re.compile(r"(?<![\w./-])null(?![\w./-])")
     return [
-        re.sub(r"\bnull\b", "none", each) if setting_name(each) == "experiment" else each
+        none.sub("none", each) if is_experiment[i] else each
         for i, each in enumerate(overrides)
-        if i > last or setting_name(each) != "experiment"
+        if i > last or not is_experiment[i]
     ]
 
 
@@ -161,7 +163,7 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     if not is_known:
         raise UserError(no_such_setting(name, kind))
     below = [other for other in types if other.startswith(f"{name}.")]
-    if below and (not is_group or re.search("=\\s*{", override)):
+    if below and (not is_group or re.search(r"[=,]\s*[{\[]", override)):
         raise UserError(
             f"{override}: {name} is a group of settings, not one value; leave it out, or give them "
             f"one by one, such as {below[0]}=..."

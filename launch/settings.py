@@ -18,8 +18,8 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from launch.quoting import choices, overridden, setting_name
-from launch.schema import TrainConfig, preset
+from launch.quoting import overridden, setting_name
+from launch.schema import TrainConfig
 from model import ModelConfig
 from store.run import RUNS, Run, check_new, is_latest
 from store.settings import read_settings, read_yaml, settings_yaml
@@ -34,7 +34,8 @@ NAMED = ("data", "tokenizer", "optimizer")
 PLACES = ("resume", "run_dir", "name", "cache_dir")  # what does not matter to the result
 
 # What may change: the weights depend on none, apart from learned positions, which can be cut.
-FREE = ("dropout", "attention_dropout", "context_length")
+DROPOUTS = ("dropout", "attention_dropout")
+FREE = (*DROPOUTS, "context_length")
 
 
 class Settings(NamedTuple):
@@ -262,6 +263,14 @@ def _absolute(path: str) -> str:
     return str(absolute)
 
 
+def _experiment() -> Values:
+    """What the file of the chosen experiment sets, as it is written; nothing without one."""
+    runtime = HydraConfig.get().runtime
+    name = f"experiment/{runtime.choices['experiment']}.yaml"
+    files = (Path(source.path) / name for source in runtime.config_sources if source.path)
+    return next((read_yaml(file) for file in files if file.is_file()), {})
+
+
 @dataclass(frozen=True)
 class BaseConfig:
     """The settings that a finetuning takes from the other run."""
@@ -272,8 +281,8 @@ class BaseConfig:
 
 def finetuned(composed: Values, base: Run) -> Values:
     """The composed settings with the model and the tokenizer of the run `base`, also where an
-    experiment names others; the settings in FREE are those of the command line, or of the
-    experiment.
+    experiment names others; what is in FREE can be set by the command line, and the dropouts by an
+    experiment, too.
 
     Raises UserError if the command line sets what cannot change, if the context is longer than that
     of the model, or if settings of `base` are missing or damaged.
@@ -287,13 +296,9 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"{', '.join(refused)}: cannot be set with init_from, which brings the model and the "
             f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
-    choice = HydraConfig.get().runtime.choices["model"]
-    default = vars(preset("model", choice)) if choice in choices("model") else {}
-    changes = {
-        name: value
-        for name, value in composed["model"].items()
-        if name in FREE and (f"model.{name}" in given or value != default.get(name))
-    }
+    named = {name for name in FREE if f"model.{name}" in given}
+    named |= {*DROPOUTS} & {*(_experiment().get("model") or {})}
+    changes = {name: composed["model"][name] for name in FREE if name in named}
     length = changes.get("context_length", model.context_length)
     if isinstance(length, int) and length > model.context_length:
         reason = {

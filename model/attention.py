@@ -110,7 +110,7 @@ def fused_attention(
     n_query, n_key = query.shape[2], key.shape[2]
     if _is_plain_faster(query, value):
         return _plain_attention(query, key, value, mask, dropout)
-    is_causal = mask is None and bool(n_query == n_key)  # exported with a symbol for a length
+    is_causal = mask is None and bool(n_query == n_key)  # of symbols, in torch.export, a symbol
     # A single query is the newest token: it may attend to every key and needs no mask.
     if mask is None and not is_causal and n_query > 1:
         mask = causal_mask(n_query, n_key, query.device)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from common.errors import check_range
 from model.attention import join_heads
-from model.gpt import GPT, blocks_of, check_text, eval_mode
+from model.gpt import GPT, blocks_of, check_tokens, eval_mode
 from model.hooks import Part, edit, editing
 
 MAX_PARTS = 16  # 65,536 subsets
@@ -148,9 +148,8 @@ def circuit(
     without tokens or with more than the context, another `by`, logits that are not finite, and
     hooks that change what is not a head or an MLP.
     """
-    device = model.token_embedding.weight.device
-    tokens = tokens.to(device)
-    check_text(tokens)
+    check_tokens(tokens, 1)
+    tokens = tokens.to(model.token_embedding.weight.device)
     with eval_mode(model):
         logits = model(tokens[None])[0, -1].float()
         if not logits.isfinite().all():

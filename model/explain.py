@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from common.errors import check_range
 from model.attention import AttentionSteps, CausalSelfAttention, split_heads
-from model.gpt import GPT, Block, block_of, blocks_of, check_text, eval_mode
+from model.gpt import GPT, Block, block_of, blocks_of, check_tokens, eval_mode
 from model.hooks import editing, record_attention
 from model.layers import NoPosition
 
@@ -51,7 +51,7 @@ def explain_score(
     """
     layer, index = head
     block = block_of(model, layer, index)
-    check_text(tokens)
+    check_tokens(tokens, 1)
     check_range("query", query, 0, len(tokens) - 1)
     check_range("key", key, 0, query)
     with record_attention(model, keep="steps") as recorded:
@@ -92,7 +92,7 @@ def wiring(
     float32, with dropout off and the scales of norms frozen. Raises ValueError for a text without
     tokens, for `queries` that are not a boolean for each, and as `explain_score` does for hooks.
     """
-    check_text(tokens)
+    check_tokens(tokens, 1)
     if queries is None:
         queries = torch.ones_like(tokens, dtype=torch.bool)
     if queries.dtype != torch.bool or queries.shape != tokens.shape:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -130,8 +131,7 @@ class GPT(nn.Module):
         eager mode on a CPU for an id outside the vocabulary (elsewhere the check would force a
         synchronisation).
         """
-        if tokens.ndim != 2:
-            raise ValueError(f"tokens: have {tokens.ndim} axes; give a batch of texts: two axes")
+        check_tokens(tokens, 2)
         start = 0 if cache is None else cache.begin()
         if isinstance(start, int) and start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
@@ -203,10 +203,13 @@ class GPT(nn.Module):
                 module.output.weight.copy_(heads.flatten(0, 1).T / depth)
 
 
-def check_text(tokens: Tensor) -> None:
-    """Raise ValueError unless these can be the tokens of one text."""
-    if tokens.ndim != 1 or not len(tokens):
-        raise ValueError(f"tokens: have the shape {[*tokens.shape]}; give those of one text")
+def check_tokens(tokens: Any, axes: int) -> None:
+    """Raise ValueError unless these can be the tokens of one text (one axis), or of a batch."""
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point():
+        raise ValueError("tokens: are no ids; give a Tensor of whole numbers")
+    if tokens.ndim != axes or (axes == 1 and not len(tokens)):
+        wanted = "those of one text: one axis" if axes == 1 else "a batch of texts: two axes"
+        raise ValueError(f"tokens: have the shape {[*tokens.shape]}; give {wanted}")
 
 
 @contextmanager

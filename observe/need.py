@@ -7,7 +7,7 @@ the model is as it was before.
 
 from __future__ import annotations
 
-import unicodedata
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -24,12 +24,13 @@ from data.tokenizer import Tokenizer
 from model import GPT, ablate_each_head
 from model.gpt import Block
 from model.hooks import Batch, Part
+from tensorboard_attention.patterns import character_kinds
 
 COPIES = 4  # of the tokens of a batch in one call: more take memory, and not less time
 # What a token can be where no grammar says it.
 KINDS = ("words mentioned before", "new words", "within words", "punctuation", "white space")
 BEFORE, NEW, WITHIN, PUNCTUATION, SPACE = range(len(KINDS))
-LETTERS = {*"LMN"}  # letters, marks on them such as vowel signs, and digits: general categories
+LETTERS = {*"LMN"}  # letters, marks such as vowel signs, and digits: `character_kinds`
 
 
 def target_kinds(
@@ -79,12 +80,10 @@ def token_kinds(read: Sequence[bytes]) -> Int64[np.ndarray, " query"]:
 
 
 def _categories(text: bytes) -> str:
-    """For each byte, the first letter of the general category of its character in Unicode."""
+    """For each byte, the kind of its character."""
     characters = text.decode(errors="surrogateescape")
-    return "".join(
-        unicodedata.category(each)[0] * len(each.encode(errors="surrogateescape"))
-        for each in characters
-    )
+    sizes = (len(each.encode(errors="surrogateescape")) for each in characters)
+    return "".join(map(operator.mul, character_kinds(characters), sizes))
 
 
 @torch.no_grad()

@@ -38,10 +38,19 @@ class Pattern(NamedTuple):
     is_place: bool = False
 
 
-def _kinds(token: str) -> str:
-    """The kind of each character in a token: the first letter of its general category in Unicode,
-    such as L for a letter, M for a mark on one, P for punctuation."""
-    return "".join(unicodedata.category(character)[0] for character in NO_TEXT.sub("", token))
+def character_kinds(text: str) -> list[str]:
+    """The kind of each character: the first letter of its general category in Unicode, such as L
+    for a letter, P for punctuation. A mark, or what joins characters, is of the kind that it
+    follows, as in an emoji or a vowel sign."""
+    kinds = [""]
+    for category in map(unicodedata.category, text):
+        joins = category[0] == "M" or category == "Cf"
+        kinds.append(kinds[-1] if joins and kinds[-1] in [*"LNPSM"] else category[0])
+    return kinds[1:]
+
+
+def _kinds(token: str) -> list[str]:
+    return character_kinds(NO_TEXT.sub("", token))
 
 
 def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:

@@ -34,7 +34,7 @@ def token_texts(tokens: Sequence[str | bytes], decode: str | None) -> list[str]:
     for token in given:
         if not isinstance(token, str | bytes):
             raise ValueError(
-                f"tokens: contains a {type(token).__name__}; give texts, such as "
+                f"tokens: a {type(token).__name__} is no token; give texts, such as "
                 "tokenizer.convert_ids_to_tokens(ids)"
             )
     spelled = [token for token in given if isinstance(token, str)]

@@ -239,7 +239,7 @@ def test_letters_and_punctuation_of_any_script() -> None:
     words = ["the", " कित", "▁кот", "àb"]
     others = ["", " ", "\\xba", "\\xe0\\xa4", "<|end|>", "12", "ab"]
     assert are_words(words).all() and not are_words(others).any()
-    punctuation = [".", " „", "।", "😀", "\n)"]
+    punctuation = [".", " „", "।", "😀", "\n)", "\u2764\ufe0f"]
     assert all(map(is_punctuation, punctuation))
     assert not any(map(is_punctuation, [*words, *others, "ि", "\n"]))
 

@@ -184,7 +184,7 @@ def test_names_and_counts_are_what_the_tab_reads() -> None:
             [torch.ones(1, 2, 1, 1)],
             torch.tensor([7]),
             None,
-            "tokens: contains a Tensor; give texts",
+            "tokens: a Tensor is no token; give",
         ),
         ([torch.ones(1, 2, 3, 3), torch.ones(2, 3, 3)], "abc", None, "maps: layer 1 has the shape"),
         ([torch.ones(1, 2, 3, 3)], "abcd", None, "4 tokens need (batch, head, 4, 4)"),

@@ -155,7 +155,7 @@ def test_tied_embeddings_are_one_matrix(make_model):
         (torch.zeros(1, 9, dtype=torch.long), "9 tokens exceed context_length=8"),
         (torch.tensor([[0, 13]]), "ids run from 0 to 13; the vocabulary has ids 0 to 12"),
         (torch.tensor([[-1, 2]]), "ids run from -1 to 2"),
-        (torch.tensor([1, 2]), "tokens: have 1 axes; give a batch of texts"),
+        (torch.tensor([1, 2]), r"tokens: have the shape \[2\]; give a batch"),
     ],
 )
 def test_invalid_tokens_raise(make_model, tokens, message):

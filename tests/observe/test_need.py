@@ -135,8 +135,9 @@ N, B, W, P, S = "new words", "words mentioned before", "within words", "punctuat
         ([b" ", *(bytes([byte]) for byte in "Ёж „ё".encode())], [N, W, W, W, S, P, P, P, N, W]),
         (["the", " क", "ि", "ताब", "।", "", "the"], [N, W, W, P, S, B]),  # a vowel sign; an end
         ([" café", " caf", b"\xc3", b"\xa9", "😀"], [B, W, W, P]),
+        (["I", " \u2764\ufe0f", " می", "\u200c", "خواهم"], [P, N, W, W]),  # a heart; a joiner
     ],
-    ids=("english", "bytes", "hindi", "parts"),
+    ids=("english", "bytes", "hindi", "parts", "marks"),
 )
 def test_the_kind_of_tokens(tokens: list[str | bytes], expected: list[str]) -> None:
     given = [token.encode() if isinstance(token, str) else token for token in tokens]
