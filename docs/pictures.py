@@ -92,8 +92,8 @@ def tab(browser: Browser, address: str) -> None:
     page.wait_for_timeout(1000)
     page.locator(".wiring").screenshot(path=DOCS / "wiring.png")
     page.set_viewport_size(WIDE)
-    page.locator(".learned tr:has-text('song') td button").nth(1).click()
-    page.locator(".learned").screenshot(path=DOCS / "learned.png")
+    page.locator(".learned:not(.guesses) tr:has-text('song') td button").nth(1).click()
+    page.locator(".learned:not(.guesses)").screenshot(path=DOCS / "learned.png")
 
 
 def notebook(browser: Browser, folder: Path) -> None:
