@@ -397,6 +397,12 @@ def test_tales_have_their_bits(tmp_path: Path) -> None:
         assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(text_of(corpus, split))
 
 
+def test_the_checksum_of_tokens_stays_as_it_is(tmp_path: Path) -> None:
+    """Runs store it: with another one, none could be resumed."""
+    found = prepare(StubCorpus("a hen", "an ox"), fixed_tokenizer("byte"), tmp_path, 2).sha256
+    assert found == "10840fb6060ae335a70a20b74d61d37723766983a0004f24cfbf87d1363f248d"
+
+
 @pytest.mark.parametrize("mark", ["\n\n", " The end.\n\n"])
 @pytest.mark.parametrize("name", sorted(PATTERNED))
 def test_the_index_of_a_text_with_marks(
