@@ -84,7 +84,7 @@ class Dataset:
     sha256: str
     report: str | None = None
     train_documents: Int64[np.ndarray, " train_document"] | None = None
-    val_documents: Int64[np.ndarray, " document"] | None = None
+    val_documents: Int64[np.ndarray, " val_document"] | None = None
     is_aligned: bool = True
 
     @property

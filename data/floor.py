@@ -82,7 +82,7 @@ def next_tokens(
     return floor.next_tokens[-1]
 
 
-def floor_of(tokens: Sequence[int], tokenizer: Tokenizer, grammar: Grammar | None = None) -> Floor:
+def floor_of(tokens: Iterable[Any], tokenizer: Tokenizer, grammar: Grammar | None = None) -> Floor:
     """What a perfect reader makes of the tokens of a tale, or of several. What begins a document in
     training may be before the first one, and is certain.
 

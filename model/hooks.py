@@ -298,7 +298,7 @@ def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
     return constant.expand_as(replaced)
 
 
-def _same_shape(part: Part, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
+def _same_shape(part: Any, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
     value = change(replaced)
     _check_tensor(str(part), value)
     if value.shape == (1, *replaced.shape[1:]):  # of one text, in all texts of a batch

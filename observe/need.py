@@ -43,7 +43,7 @@ def target_kinds(
         windows = documents.windows
         return ROLES, (roles[each.begin :][: len(each.targets)] for each in windows)
     return KINDS, (
-        token_kinds([tokenizer.decode_bytes([id]) for id in (*window.ids, window.targets[-1])])
+        token_kinds([tokenizer.decode_bytes([int(id)]) for id in (*window.ids, window.targets[-1])])
         for window in documents.windows
     )
 

@@ -158,7 +158,7 @@ def test_tied_embeddings_are_one_matrix(make_model):
         (torch.tensor([1, 2]), r"tokens: have the shape \[2\]; give a batch"),
     ],
 )
-def test_invalid_tokens_raise(make_model, tokens, message):
+def test_invalid_tokens_raise(make_model, no_shape_checks, tokens, message):
     with pytest.raises(ValueError, match=message):
         make_model()(tokens)
 

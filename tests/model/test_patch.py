@@ -129,7 +129,7 @@ def test_compiled_code_sees_an_edit(make_model, part, no_shape_checks):
 
 @torch.no_grad()
 @pytest.mark.parametrize("part", [(0, 2), "mlp 0", "stream 1"])
-def test_values_that_are_no_tensors_are_refused(make_model, part):
+def test_values_that_are_no_tensors_are_refused(make_model, part, no_shape_checks):
     model, (one, _) = make_model(), texts()
     wrong: Any = np.zeros(4, np.float32)
     refused = pytest.raises(ValueError, match=re.escape(f"{part}: gives a ndarray; give a Tensor"))

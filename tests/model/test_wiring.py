@@ -96,7 +96,9 @@ def test_queries_can_be_chosen(make_model):
 
 
 @pytest.mark.parametrize("queries", [torch.tensor([3]), torch.ones(5, dtype=torch.bool)])
-def test_queries_that_are_no_boolean_for_each_token_are_refused(make_model, queries):
+def test_queries_that_are_no_boolean_for_each_token_are_refused(
+    make_model, queries, no_shape_checks
+):
     with pytest.raises(ValueError, match="give 6 booleans, one for each token"):
         wiring(make_model(), torch.arange(6), queries)
 

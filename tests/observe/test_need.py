@@ -149,7 +149,7 @@ def test_the_targets_of_other_texts_have_a_kind() -> None:
     names, kinds = target_kinds(None, TOKENIZER, documents)
     assert names == KINDS
     for window, found in zip(documents.windows, kinds, strict=True):
-        text = TOKENIZER.decode([*window.ids, window.targets[-1]])
+        text = TOKENIZER.decode([*window.ids.tolist(), int(window.targets[-1])])
         for place, kind in enumerate(found, 1):
             assert (text[place] in ",.") == (names[kind] == P)
             assert (text[place] in "bd") == (names[kind] == W)
