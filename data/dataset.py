@@ -23,7 +23,7 @@ from typing import Any
 from common.errors import UserError, check_range, installing, pluralize, printable, reason
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
-from data.files import BACKUP, find_files, is_local, local_path
+from data.files import BACKUP, find_files, is_hidden, is_local, local_path
 from data.split import split_documents
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -219,10 +219,9 @@ def _unread(
     left = [
         file.relative_to(folder).as_posix()
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and _is_data(file.name) and _suffix(file.name) in READERS
-        if file.resolve() not in known
+        if _is_data(file.name) and _suffix(file.name) in READERS and not is_hidden(file, folder)
+        if file.is_file() and file.resolve() not in known
     ]
-    left = [name for name in left if not re.search(r"(^|/)\.", name)]
     if left:
         first = ", ".join(left[:5]) + ", ..." * (len(left) > 5)
         found.append(f"the library datasets leaves out {pluralize(len(left), 'file')}: {first}")

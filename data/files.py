@@ -88,7 +88,7 @@ def _divided(files: Iterable[Path], folder: Path) -> tuple[list[Path], list[str]
     """The files in a folder that are neither hidden nor backups, and what is left out."""
     found, hidden, backups = list[Path](), 0, list[str]()
     for file in files:
-        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        if is_hidden(file, folder):
             hidden += 1
         elif BACKUP.fullmatch(file.name):
             backups.append(file.name)
@@ -99,6 +99,11 @@ def _divided(files: Iterable[Path], folder: Path) -> tuple[list[Path], list[str]
         names = ", ".join([*sorted(backups)[:5], *(["..."] if len(backups) > 5 else [])])
         left_out.append(f"{pluralize(len(backups), 'backup')} of an editor ({names})")
     return found, left_out
+
+
+def is_hidden(file: Path, folder: Path) -> bool:
+    """Whether a file below a folder, or a folder in between, is hidden."""
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _files_of_glob(chosen: Path) -> tuple[list[Path], list[str]]:

@@ -198,7 +198,7 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
         if len(splits) == 1:  # to evaluate
             raise UserError(f"{problem} needs {needed}; give more text")
         if not total:
-            raise UserError("data: there is no text; choose other files, or another field")
+            raise UserError("data: contains no text; choose other files, or another field")
         if dataset.report and not count:
             raise UserError(
                 f"{problem} needs {needed}; give more texts: equal ones are in one split"

@@ -131,6 +131,14 @@ def setting_name(override: str) -> str:
     return override.partition("=")[0].lstrip("+")
 
 
+def experiment_files() -> list[Path]:
+    """Those of the chosen experiment, in the order in which Hydra looks for them."""
+    runtime = HydraConfig.get().runtime
+    name = f"experiment/{runtime.choices['experiment']}.yaml"
+    files = (Path(source.path) / name for source in runtime.config_sources if source.path)
+    return [file for file in files if file.is_file()]
+
+
 def overridden() -> list[str]:
     """The names of the settings, and of their groups, that the command line sets."""
     return [setting_name(override) for override in HydraConfig.get().overrides.task]

@@ -18,7 +18,7 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from launch.quoting import overridden, setting_name
+from launch.quoting import experiment_files, overridden, setting_name
 from launch.schema import TrainConfig
 from model import ModelConfig
 from store.run import RUNS, Run, check_new, is_latest
@@ -265,10 +265,7 @@ def _absolute(path: str) -> str:
 
 def _experiment() -> Values:
     """What the file of the chosen experiment sets, as it is written; nothing without one."""
-    runtime = HydraConfig.get().runtime
-    name = f"experiment/{runtime.choices['experiment']}.yaml"
-    files = (Path(source.path) / name for source in runtime.config_sources if source.path)
-    return next((read_yaml(file) for file in files if file.is_file()), {})
+    return next(map(read_yaml, experiment_files()), {})
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 def token_texts(tokens: Sequence[str | bytes], decode: str | None) -> list[str]:
     """Every token as a text: bytes as UTF-8, and spelled bytes too, if `decode` is "byte_level" or
     if it is None and the tokens can hardly be anything else. Bytes that are not a whole character
-    are escaped. Raises ValueError for what is no text, such as an id."""
+    are escaped. Raises ValueError for a token that is not text, such as an id."""
     if decode not in CHOICES:
         raise ValueError(f'decode: {decode!r} is unknown; choose "byte_level", "text" or None')
     given = [*tokens]

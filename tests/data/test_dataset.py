@@ -429,7 +429,7 @@ def test_what_is_trained_on_is_not_scored(tmp_path: Path, split: str, val_split:
 
 def test_a_dataset_without_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    with pytest.raises(UserError, match=r"^data: there is no text; choose other files"):
+    with pytest.raises(UserError, match=r"^data: contains no text; choose other files"):
         read(tmp_path / "a.txt", tmp_path / "cache")
 
 
