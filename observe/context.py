@@ -5,60 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 from data.corpus import Corpus
 from data.encoding import Dataset
 from model import GPT
-
-
-@runtime_checkable
-class _Named(Protocol):
-    name: str
-
-
-@runtime_checkable
-class _Trainer(Protocol):
-    max_steps: int
-
-
-@runtime_checkable
-class _Samples(Protocol):
-    every: int
-
-
-@runtime_checkable
-class _Observe(Protocol):
-    tensorboard: bool
-
-    @property
-    def attention(self) -> Any: ...  # an AttentionConfig, whose file imports this one
-
-    @property
-    def samples(self) -> _Samples: ...
-
-
-@runtime_checkable
-class RunSettings(Protocol):
-    """The settings that observers read, of all that a run has: `launch.schema.TrainConfig`."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-    name: str | None
-
-    @property
-    def data(self) -> _Named: ...
-
-    @property
-    def tokenizer(self) -> _Named: ...
-
-    @property
-    def optimizer(self) -> _Named: ...
-
-    @property
-    def trainer(self) -> _Trainer: ...
-
-    @property
-    def observe(self) -> _Observe: ...
 
 
 @dataclass
@@ -66,7 +17,7 @@ class RunContext:
     """What observers read of a run.
 
     folder: the run's, into which observers write.
-    config: its settings, as dataclasses.
+    config: its settings, a `launch.schema.TrainConfig`, whose file imports this one.
     varied: the names of settings, or of groups, that the command line sets, and that differ within
         a sweep.
     model: the model in training.
@@ -77,7 +28,7 @@ class RunContext:
     """
 
     folder: Path
-    config: RunSettings
+    config: Any
     varied: frozenset[str]
     model: GPT
     corpus: Corpus | None
