@@ -16,27 +16,3 @@ from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, eval_mode
 from model.hooks import ablate, ablate_each_head, edit, mean_outputs, patch, record_attention
 from model.loss import cross_entropy, linear_cross_entropy
-
-__all__ = [
-    "GPT",
-    "AttentionSteps",
-    "Circuit",
-    "KVCache",
-    "ModelConfig",
-    "ablate",
-    "ablate_each_head",
-    "causal_mask",
-    "circuit",
-    "cross_entropy",
-    "edit",
-    "eval_mode",
-    "explain_score",
-    "explicit_attention",
-    "fused_attention",
-    "linear_cross_entropy",
-    "mean_outputs",
-    "patch",
-    "record_attention",
-    "wiring",
-    "wiring_matrices",
-]
