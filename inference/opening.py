@@ -127,17 +127,31 @@ class OpenRun:
         """What a reader who knows the grammar of tales makes of the tokens of a text: the
         information of each token in nats, and what can come next. If the run was not trained on
         tales, nothing is known, and `unknown` says why."""
-        from inference.corpus import floor_in  # writing a text does without
+        from data.floor import floor_of, no_floor  # writing a text does without these
+        from data.tales import TalesConfig
+        from inference.corpus import corpus_of
 
-        return floor_in(self.run, self.tokenizer, tokens)
+        why = f"run: {self.run.path} was not trained on tales, whose grammar says what can be known"
+        try:
+            if isinstance(corpus_of(self.run), TalesConfig):
+                return floor_of(tokens, self.tokenizer)
+        except UserError as error:
+            why = str(error)
+        return no_floor(len(tokens), why)
 
     def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
         """The text that the run was trained on, and the tokens of its validation split, which are
         kept in `cache_dir`. Raises UserError if the run has none, as one that was converted, and if
         it is not at hand or has changed."""
-        from inference.corpus import text_of
+        from data.corpora import load_dataset  # as in `floor`
+        from inference.corpus import corpus_of
 
-        return text_of(self.run, self.tokenizer, cache_dir)
+        config = corpus_of(self.run)
+        if config is None:
+            raise UserError(f"run: {self.run.path} has no text of its own")
+        found = load_dataset(config, self.tokenizer, cache_dir, 1, ("val",), trusted=False)
+        self.run.check_tokens(found[1].sha256, "run")
+        return found
 
     def means(self, cache_dir: str | Path = ".cache") -> dict[Part, Tensor]:
         """The mean of what each head and MLP computes over some 2,000 tokens of whole validation
