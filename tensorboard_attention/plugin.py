@@ -101,12 +101,12 @@ class AttentionPlugin(TBPlugin):
         apps["/runs"] = Request.application(self._runs)
         routes = {
             "twins": self._twins,
-            "losses": self._losses,
-            "evidence": self._evidence,
+            "losses": self._read(losses.read_losses),
+            "evidence": self._read(evidence.read_evidence),
             "follow": self._follow,
             "follow/worker": self._worker,
-            "follow/steps": self._steps,
-            "follow/names": self._names,
+            "follow/steps": self._read(steps),
+            "follow/names": self._read(read_names),
             "follow/weights": self._weights,
             "maps": self._maps,
             "scores": self._scores,
@@ -139,11 +139,9 @@ class AttentionPlugin(TBPlugin):
         known, _ = apart(runs[1:] and runs, lambda run: losses.last_loss(folders[run]))
         return min(known, key=known.__getitem__, default=runs[0] if runs else None)
 
-    def _losses(self, request: Request) -> Response:
-        return _json(request, losses.read_losses(self._index.folders()[request.args["run"]]))
-
-    def _evidence(self, request: Request) -> Response:
-        return _json(request, evidence.read_evidence(self._index.folders()[request.args["run"]]))
+    def _read(self, read: Callable[[Path], Any]) -> Callable[[Request], Response]:
+        """Answers with what is read in the folder of a run."""
+        return lambda request: _json(request, read(self._index.folder(request.args["run"])))
 
     def _twins(self, request: Request) -> Response:
         maps = []
@@ -165,12 +163,6 @@ class AttentionPlugin(TBPlugin):
         *_, script = follow_page(self._index.folder(request.args["run"]))
         headers = [("Content-Security-Policy", "default-src 'none'")]
         return Respond(request, script, "text/javascript", headers=headers)
-
-    def _steps(self, request: Request) -> Response:
-        return _json(request, steps(self._index.folder(request.args["run"])))
-
-    def _names(self, request: Request) -> Response:
-        return _json(request, read_names(self._index.folder(request.args["run"])))
 
     def _weights(self, request: Request) -> Response:
         folder = self._index.folder(request.args["run"])
