@@ -16,9 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 from common.errors import token_label  # noqa: E402
 from observe.figures import FONT, colours  # noqa: E402
-from store.results import head_names  # noqa: E402
+from store.results import head_names, open_log  # noqa: E402
 from store.run import Run  # noqa: E402
-from tensorboard_attention.index import Index  # noqa: E402
 from tensorboard_attention.naming import HeadName  # noqa: E402
 from tensorboard_attention.patterns import CONTINUES, PATTERNS, Text  # noqa: E402
 
@@ -65,9 +64,7 @@ def draw(
 
 def draw_forming(run: Path) -> None:
     """run: the folder of a run that logged its attention maps."""
-    index = Index(str(run))
-    while not index.refresh():
-        pass
+    index = open_log(run)
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     losses = {line["step"]: f"{line['train_loss']:.2f}" for line in lines if "train_loss" in line}
     palette = Image.new("P", (1, 1))
