@@ -43,8 +43,9 @@ from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
 from live.models import initial_model, mean_batches, values_of
+from live.notebook import title_of
 from live.pack import BYTES, check_size, pack
-from live.page import about_run, check_page, describe, live_page, run_title
+from live.page import about_run, check_page, describe, live_page
 from live.texts import page_texts
 from model import GPT, mean_outputs, wiring_matrices
 from observe.attention import TAG, Probe
@@ -150,7 +151,7 @@ def main(values: Values) -> None:
     else:
         entries = look_at(config.text, opened, config)
     if page_file:
-        name = name_of(opened, config)
+        name = title_of(opened, config.name)
         *_, figures = about(opened).splitlines()
         page(page_file, entries, f"Attention of {name}", figures, name)
         print(f"Wrote {page_file}")
@@ -170,7 +171,7 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
         packed[step] = pack(values_of(model, mean_outputs(model, batches)), weights)
     tokens = dataset.val if dataset else None
     run: dict[str, Any] = {
-        "name": name_of(opened, config),
+        "name": title_of(opened, config.name),
         "about": about(opened),
         "means": where,
         **page_texts(corpus, tokens, tokenizer, context_length),
@@ -290,13 +291,6 @@ def logged_maps(run: Run) -> Entries:
             if [*map(len, names)] == header["heads"]:
                 entries[step][0] = to_json(header | name_fields(names)).encode()
     return [(TAG, step, maps) for step, maps in entries.items()]
-
-
-def name_of(opened: OpenRun, config: LookConfig) -> str:
-    """The title of a page."""
-    data = corpus_of(opened.run)
-    name = config.name or opened.config.name
-    return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)
 
 
 def about(opened: OpenRun) -> str:

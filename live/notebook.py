@@ -55,7 +55,7 @@ def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
         model.hidden(tokens[None])
     spelled = [tokenizer.decode_bytes([token]) for token in tokens.tolist()]
     wires = wiring_matrices(model, tokens)
-    return show(maps, spelled, title=_name(opened), wiring=wires, names=opened.head_names())
+    return show(maps, spelled, title=title_of(opened), wiring=wires, names=opened.head_names())
 
 
 def _live_page(opened: OpenRun, text: str) -> Viewer:
@@ -70,7 +70,7 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     batches, where = mean_batches(dataset, tokenizer, model.config.context_length)
     reader = perfect_reader(text, tokenizer) if isinstance(corpus, Tales) else []
     run: dict[str, Any] = {
-        "name": _name(opened),
+        "name": title_of(opened),
         "about": about_run(model, None, [f"step {opened.step:,}"]),
         "means": where,
         "prompt": text,
@@ -83,6 +83,7 @@ def _live_page(opened: OpenRun, text: str) -> Viewer:
     return Viewer(live_page(data, packed, run["name"], run["about"]))
 
 
-def _name(opened: OpenRun) -> str:
-    data, name = corpus_of(opened.run), opened.config.name
+def title_of(opened: OpenRun, name: str | None = None) -> str:
+    """The title of a page: this name, or that of the run."""
+    data, name = corpus_of(opened.run), name or opened.config.name
     return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)
