@@ -32,7 +32,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from common.device import choose_device
-from common.errors import UserError, check_choice, check_folder, printable
+from common.errors import UserError, as_mistake, check_choice, check_folder, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.cache import CacheError
@@ -193,11 +193,9 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     """Measure what heads and neurons do over a part of the validation split, and print the roles of
     heads."""
     corpus, dataset = opened.text(config.cache_dir)
-    try:
+    with as_mistake("evidence: ", "; leave it out"):  # also of weights that are not finite
         found = measure_evidence(opened.model, corpus, dataset, opened.step)
         write_evidence(opened.run.path, found)
-    except ValueError as error:  # also of weights that are not finite
-        raise UserError(f"evidence: {error}; leave it out") from error
     for name, head in found["heads"].items():
         print(printable(f"{name}  {head['says']}; need {head['need'][0]:.4f} nats per token"))
     print(f"Wrote {opened.run.path / NAME}, over {found['where']}")

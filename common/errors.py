@@ -11,7 +11,8 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -38,6 +39,15 @@ class UserError(Exception):
     The message is one line that names the setting or file, what is wrong with it and what to do.
     Scripts print it on standard error and exit with status 2.
     """
+
+
+@contextmanager
+def as_mistake(before: str = "", after: str = "") -> Iterator[None]:
+    """Raise a ValueError of the block as UserError, with words before and after its own."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{before}{error}{after}") from error
 
 
 def refusal(error: OSError) -> str:
@@ -122,10 +132,8 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 def check_path(setting: str, path: str) -> None:
     """Raise UserError, naming `setting`, as `check_folder` raises ValueError, and for a `..`
     after a folder that does not exist."""
-    try:
+    with as_mistake():
         check_folder(setting, path)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     whole = Path(path).expanduser()
     for part in (whole, *whole.parents):
         if part.name == ".." and not os.path.lexists(part):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from common.errors import UserError, check_choice
+from common.errors import UserError, as_mistake, check_choice
 
 Config = TypeVar("Config")
 CAN_BE_NULL = "null: the dataclass derives it"  # Annotated[int, CAN_BE_NULL]
@@ -106,11 +106,9 @@ def _plain(value: Any) -> Any:
 def _below(hint: Any, value: Any, name: str) -> type | None:
     """The dataclass of the settings of a group; None for the hint of a single setting."""
     if kinds := _kinds(hint):
-        try:
-            chosen: Any = value.get("name") if isinstance(value, Mapping) else value
+        chosen: Any = value.get("name") if isinstance(value, Mapping) else value
+        with as_mistake():
             check_choice(f"{name}.name", chosen, kinds)
-        except ValueError as error:
-            raise UserError(str(error)) from error
         return kinds[chosen]
     return next(iter(_dataclasses(hint)), None)
 
@@ -133,10 +131,8 @@ def _checked(kind: type[Config], values: Values, prefix: str) -> Config:
     for name, value in values.items():
         if isinstance(value, dict) and (below := _below(hints[name], value, prefix + name)):
             built[name] = _checked(below, value, f"{prefix}{name}.")
-    try:
+    with as_mistake(prefix):
         return kind(**built)
-    except ValueError as error:
-        raise UserError(f"{prefix}{error}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from common.errors import UserError
+from common.errors import as_mistake
 from common.files import replace_folder
 from exchange.card import model_card
 from exchange.config import to_config
@@ -30,25 +30,22 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     opened = open_run(source, checkpoint, setting="source")
     model, tokenizer = opened.config.model, opened.tokenizer
     kind = dtype or dtype_name(opened.checkpoint / MODEL)
-    try:
-        with replace_folder(target, is_new=True) as folder:
-            write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
-            end = write_tokenizer(tokenizer, folder, model.context_length)
-            is_own = tokenizer.document_end is not None
-            last = filler(tokenizer) if end is None else end
-            start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
-            if start is None:  # an empty prompt begins as in sample.py
-                start = tokenizer.beginning()[0][-1]
-            several = not is_own and len(tokenizer.eos_ids) > 1
-            ends = [*tokenizer.eos_ids] if several else last
-            ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": last}
-            config = to_config(model, tokenizer.vocab_size)
-            _write_json(folder / "config.json", config | ids | {"dtype": kind, "torch_dtype": kind})
-            _write_json(folder / "generation_config.json", ids)
-            card = model_card(opened, target.name, end)
-            (folder / "README.md").write_text(card, encoding="utf-8")
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    with as_mistake(), replace_folder(target, is_new=True) as folder:
+        write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
+        end = write_tokenizer(tokenizer, folder, model.context_length)
+        is_own = tokenizer.document_end is not None
+        last = filler(tokenizer) if end is None else end
+        start = end if is_own or tokenizer.bos_id is None else tokenizer.bos_id
+        if start is None:  # an empty prompt begins as in sample.py
+            start = tokenizer.beginning()[0][-1]
+        several = not is_own and len(tokenizer.eos_ids) > 1
+        ends = [*tokenizer.eos_ids] if several else last
+        ids = {"bos_token_id": start, "eos_token_id": ends, "pad_token_id": last}
+        config = to_config(model, tokenizer.vocab_size)
+        _write_json(folder / "config.json", config | ids | {"dtype": kind, "torch_dtype": kind})
+        _write_json(folder / "generation_config.json", ids)
+        card = model_card(opened, target.name, end)
+        (folder / "README.md").write_text(card, encoding="utf-8")
     return (
         f"Wrote {target}: {ARCHITECTURES[family(model)]}, from {opened.checkpoint}. In Python, "
         "after pip install transformers:\n"
@@ -62,16 +59,12 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     model, tokenizer = opened.config.model, opened.tokenizer
     kind, name = dtype or dtype_name(opened.checkpoint / MODEL), target.stem
     first, end = first_token_of(tokenizer), end_token(tokenizer)
-    try:
+    with as_mistake("source: ", "; write a folder for transformers instead"):
         cut = pre_tokenizer(tokenizer)
-    except ValueError as error:
-        raise UserError(f"source: {error}; write a folder for transformers instead") from error
-    try:
+    with as_mistake():
         n_others = write_gguf(
             target, model, tokenizer, _weights(opened), kind, name=name, first=first, end=end
         )
-    except ValueError as error:
-        raise UserError(str(error)) from error
     lines = [f"Wrote {target} ({kind}), from {opened.checkpoint}."]
     if n_others:
         lines.append(

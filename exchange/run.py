@@ -14,7 +14,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from common.errors import UserError, pluralize
+from common.errors import as_mistake, pluralize
 from common.files import fsync, replace_folder
 from data.tokenizer import IMPORTED, Tokenizer
 from exchange.config import read_config
@@ -28,13 +28,11 @@ from store.weights import MODEL, OPTIMIZER
 def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:
     """Write the run `target`; returns what to tell the user. `name` is how the user calls `source`.
     Raises UserError."""
-    try:
+    with as_mistake(f"source: {source}: "):
         model, vocab_size = read_config(source)
         weights = read_weights(source, model, vocab_size, dtype)
         found = read_tokenizer(source, vocab_size)
         write_run(target, name, model, found, weights)
-    except ValueError as error:
-        raise UserError(f"source: {source}: {error}") from error
     return (
         f"Wrote {target}: {pluralize(model.n_layers, 'layer')} of "
         f"{pluralize(model.n_heads, 'head')}, "

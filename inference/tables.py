@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor
 
-from common.errors import UserError, printable, token_label
+from common.errors import UserError, as_mistake, printable, token_label
 from data.cache import CacheError
 from data.tokenizer import Tokenizer
 from inference.opening import OpenRun
@@ -51,11 +51,9 @@ def print_circuit(
             "when left out alone are switched, and the others stay on",
             file=sys.stderr,
         )
-    try:
+    with as_mistake():
         wanted, tokens = _one_token(opened.tokenizer, target), opened.tokens(text, start)
         found = circuit(opened.model, tokens, by, wanted, parts=parts)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     token = printable(repr(opened.tokenizer.decode([found.target])))
     print(
         f"Next {token}: {found.values[-1]:.1%} with all {len(found.parts)} parts, "
@@ -123,10 +121,8 @@ def _pairs(found: Circuit) -> dict[str, list[str]]:
 def print_reader(opened: OpenRun, text: str, start: str) -> None:
     """Print what the model says of every token of a text, beside what can be known of it. Raises
     UserError if nothing is, and for a text that the model cannot read."""
-    try:
+    with as_mistake():
         reading = opened.read(text, start)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     floor, ids, tokenizer = reading.floor, reading.tokens.tolist(), opened.tokenizer
     begun = len(ids) - len(tokenizer.encode(text))  # tokens before those of the text
     known = torch.from_numpy(floor.nats)

@@ -11,7 +11,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from common.errors import UserError
+from common.errors import UserError, as_mistake
 from common.files import sha256
 from common.settings import Values, flat
 from data.corpus import CorpusConfig
@@ -56,10 +56,8 @@ def divide(idea: Sequence[str], base: str | None) -> tuple[Overrides, Overrides]
     """The overrides of both sides. The base has those of `idea` that are shared, and those of
     `base`, a text as on the command line; the idea has all, its own in the place of the base's.
     Raises UserError for one that verdict.py gives itself."""
-    try:
+    with as_mistake("base: ", "; give settings as on the command line"):
         common = _by_name(shlex.split(base or ""))
-    except ValueError as error:
-        raise UserError(f"base: {error}; give settings as on the command line") from error
     given = _by_name(idea)
     if refused := [name for name in (*common, *given) if name in GIVEN]:
         raise UserError(

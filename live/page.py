@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, pluralize, printable
+from common.errors import UserError, as_mistake, pluralize, printable
 from live.pack import check_size
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
@@ -114,10 +114,8 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_model(config: ModelConfig) -> None:
     """Raise UserError, naming a setting, for a model that a page cannot have."""
-    try:
+    with as_mistake("run: ", "; give a text to look at"):
         config.check_known("a live page")
-    except ValueError as error:
-        raise UserError(f"run: {error}; give a text to look at") from error
 
 
 def check_page(model: GPT, tokenizer: Tokenizer, weights: str = "float16") -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tiktoken
 
-from common.errors import UserError
+from common.errors import as_mistake
 from data.tokenizer import Tokenizer
 
 LONG_S = "\u017f"
@@ -24,16 +24,12 @@ CLASS = re.compile(r"\\p\{(\w+)\}")
 
 def check_tokenizer(tokenizer: Tokenizer) -> None:
     """Raise UserError, naming a setting, for a tokenizer that a page cannot have."""
-    try:
+    with as_mistake("run: ", ": a live page cannot have it; give a text to look at"):
         pairs = tokenizer.byte_pairs()
         if pairs.is_normalized:
             raise ValueError("the tokenizer changes a text to Unicode's form NFC")
         if odd := [name for name in pairs.in_text if not NAME.fullmatch(name)]:
             raise ValueError(f"the tokenizer finds {odd[0]!r:.80} in a text")
-    except ValueError as error:
-        raise UserError(
-            f"run: {error}: a live page cannot have it; give a text to look at"
-        ) from error
 
 
 def tokenizer_data(tokenizer: Tokenizer) -> dict[str, Any]:
