@@ -23,13 +23,12 @@ import common.startup  # noqa: F401  # isort: skip
 import json
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError, as_argument, printable
+from common.errors import UserError, as_argument, print_note, printable
 from common.settings import Values, build
 from launch.cli import run_script
 from store.comparison import (
@@ -71,7 +70,7 @@ def main(values: Values) -> None:
         raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)
     for note in notes(rows):
-        print(printable(f"note: {note}"), file=sys.stderr)
+        print_note(f"note: {note}")
     varied = [name for name in known if name == config.by or name.startswith(f"{config.by}.")]
     if config.by is not None and not varied:
         raise UserError(
@@ -81,8 +80,7 @@ def main(values: Values) -> None:
     groups = group(rows)
     for one in groups:
         if len({Run(Path(row["run"])).code for row in one.rows}) > 1:
-            said = f"{one.label}: its runs were trained by different code (code.json)"
-            print(printable(f"note: {said}"), file=sys.stderr)
+            print_note(f"note: {one.label}: its runs were trained by different code (code.json)")
     loss = target_loss(groups, config.loss)
     differences = compare(groups) if config.by is None else compare_by(rows, varied)
     if config.by is not None and not any(difference.n_seeds for difference in differences):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import common.startup  # noqa: F401  # isort: skip
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
@@ -25,7 +24,7 @@ from rich.progress import track
 from torch import Tensor
 
 from common.device import choose_device
-from common.errors import UserError, check_choice, check_folder, check_range, printable
+from common.errors import UserError, check_choice, check_folder, check_range, print_note
 from common.settings import Values, build
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
@@ -142,11 +141,6 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
         return data
     new = [field.name for field in fields(data) if f"data.{field.name}" in names]
     return replace(own, **{name: getattr(data, name) for name in new})
-
-
-def print_note(text: str) -> None:
-    """Print to standard error."""
-    print(printable(text), file=sys.stderr)
 
 
 def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:

@@ -21,7 +21,6 @@ import common.startup  # noqa: F401  # isort: skip
 
 import math
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from common.device import choose_device
-from common.errors import UserError, as_mistake, check_choice, check_folder, printable
+from common.errors import UserError, as_mistake, check_choice, check_folder, print_note, printable
 from common.files import new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.cache import CacheError
@@ -224,7 +223,7 @@ def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple
     except CacheError:
         raise
     except UserError as error:
-        print(printable(f"note: the page begins with a tale: {error}"), file=sys.stderr)
+        print_note(f"note: the page begins with a tale: {error}")
         return None, None
 
 
@@ -274,7 +273,7 @@ def logged_maps(run: Run) -> Entries:
     folder = run.path
     index = open_log(folder)
     for note in index.notes():
-        print(printable(f"note: {note}"), file=sys.stderr)
+        print_note(f"note: {note}")
     found = index.steps().get(".", {}).get(TAG, [])
     if not found:
         raise UserError(

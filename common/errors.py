@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -79,6 +80,11 @@ def printable(text: str) -> str:
     """The text with `CONTROLS` escaped: for what a model has written, and for names, of which
     somebody else's run can have any."""
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def print_note(line: str) -> None:
+    """Print a note or warning on standard error, as `printable` text."""
+    print(printable(line), file=sys.stderr)
 
 
 def token_label(token: bytes, longest: int = 14) -> str:

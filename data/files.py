@@ -5,12 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common.errors import UserError, pluralize, printable
+from common.errors import UserError, pluralize, print_note
 from common.files import real_path
 
 # What editors leave beside a text.
@@ -49,7 +48,7 @@ def find_files(path: str) -> list[Path]:
             problem = "is a URL, which data=dataset reads"
         raise UserError(f"data.path: {path} {problem}; give a file, a folder or a glob pattern")
     if left_out and chosen.is_dir():
-        print(printable(f"note: left out {', '.join(left_out)}"), file=sys.stderr)
+        print_note(f"note: left out {', '.join(left_out)}")
     # Links can lead to a file again, or in circles: it counts once, under its shortest path.
     found.sort(key=lambda file: (len(file.parts), file.as_posix()), reverse=True)
     once = {real_path(file): file for file in found}

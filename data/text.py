@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from rich.filesize import decimal
 
-from common.errors import UserError, check_range, pluralize, printable
+from common.errors import UserError, check_range, pluralize, print_note, printable
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import NotText, decoded
 from data.files import find_files, local_path, readable
@@ -46,8 +45,7 @@ class TextConfig(CorpusConfig):
 
     def without_trust(self) -> TextConfig:
         if self.path and local_path(self.path).is_dir():  # it can be large, such as the whole disk
-            name = printable(self.path)
-            print(f"note: reading the text that the run names: {name}", file=sys.stderr)
+            print_note(f"note: reading the text that the run names: {self.path}")
         return self
 
     @property

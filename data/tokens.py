@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from common.errors import UserError, pluralize
+from common.errors import UserError, pluralize, print_note
 from common.files import clean, remove
 from data.cache import CacheError, publish
 from data.corpus import SPLITS, Corpus
@@ -94,7 +93,7 @@ def _find_tokens(
     if found := read_tokens(folder, tokenizer, corpus):
         return found
     if folder.exists():
-        print(f"warning: {folder} is damaged; encoding the text again", file=sys.stderr)
+        print_note(f"warning: {folder} is damaged; encoding the text again")
     new.append(folder)
     say("encoding the text, once")
     write_tokens(corpus, tokenizer, folder)

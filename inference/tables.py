@@ -4,7 +4,6 @@ says of each token beside what can be known."""
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor
 
-from common.errors import UserError, as_mistake, printable, token_label
+from common.errors import UserError, as_mistake, print_note, printable, token_label
 from data.cache import CacheError
 from data.tokenizer import Tokenizer
 from inference.opening import OpenRun
@@ -41,15 +40,14 @@ def print_circuit(
     except CacheError:
         raise
     except UserError as error:
-        print(printable(f"note: parts that are off give zeros: {error}"), file=sys.stderr)
+        print_note(f"note: parts that are off give zeros: {error}")
         by, what = "zero", "zeros"
     n_parts, parts = len(parts_of(opened.model)), None
     if n_parts > MAX_PARTS:
         parts = MAX_PARTS
-        print(
+        print_note(
             f"note: {n_parts} parts have 2^{n_parts} subsets; the {parts} that matter most "
-            "when left out alone are switched, and the others stay on",
-            file=sys.stderr,
+            "when left out alone are switched, and the others stay on"
         )
     with as_mistake():
         wanted, tokens = _one_token(opened.tokenizer, target), opened.tokens(text, start)
@@ -153,7 +151,7 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
         loss, least = (float(values[of_both].mean()) for values in (losses, known))
         print(f"loss {loss:.4f} nats per token, floor {least:.4f}, avoidable {loss - least:+.4f}")
     if floor.unknown:
-        print(f"note: {floor.unknown}", file=sys.stderr)
+        print_note(f"note: {floor.unknown}")
 
 
 def _or_unknown(value: float, form: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from common.device import check_compiler
-from common.errors import UserError, printable
+from common.errors import UserError, print_note, printable
 from common.files import naming
 from data.corpora import load_dataset
 from data.corpus import Corpus
@@ -240,9 +239,8 @@ def _report_pretrained(dataset: Dataset, weights: Path) -> None:
     log.info("finetuning %s", weights)
     print(printable(f"starting from {weights}"))
     if dataset.report and not dataset.tokenizer.eos_ids:  # it has documents
-        print(
+        print_note(
             "note: the tokenizer of init_from has no token that ends a document, so an empty "
             "line separates documents, and samples do not stop there; for samples that stop, train "
-            "a new model without init_from",
-            file=sys.stderr,
+            "a new model without init_from"
         )

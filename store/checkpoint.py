@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError, advice, as_argument, printable
+from common.errors import UserError, advice, as_argument, print_note
 from common.files import find_change, read_json, remove, replace_folder, replace_text, sha256
 from common.settings import build
 from store.settings import readable
@@ -171,7 +170,7 @@ class Checkpoints:
             )
         if name == "best" and best is None:
             last = self.find("last", setting)
-            _say(f"note: {run} has no best checkpoint yet; using {last.name}")
+            print_note(f"note: {run} has no best checkpoint yet; using {last.name}")
             return last
         wanted = best if best is not None and (name == "best" or not steps) else steps[-1]
         damages: list[str] = []
@@ -179,7 +178,7 @@ class Checkpoints:
             damage = self._damage(step)
             if damage is None:
                 if damages:
-                    _say(f"warning: {'; '.join(damages)}; using {self._path(step).name}")
+                    print_note(f"warning: {'; '.join(damages)}; using {self._path(step).name}")
                 return self._path(step)
             if (self.steps, self._best) != (steps, best):  # the run has saved or deleted one
                 return self.find(name, setting)
@@ -195,7 +194,7 @@ class Checkpoints:
             if damage is None:
                 found.append(path)
             elif path.exists():  # not deleted meanwhile
-                _say(f"warning: {damage}; {path.name} is left out")
+                print_note(f"warning: {damage}; {path.name} is left out")
         return found
 
     @property
@@ -274,8 +273,4 @@ def _set_aside(path: Path) -> None:
     """Rename what is in the way of a checkpoint, and say so."""
     free = next(other for i in count(1) if not os.path.lexists(other := Path(f"{path}-{i}")))
     path.rename(free)
-    _say(f"note: {path} is no intact checkpoint of this run; it is now {free.name}")
-
-
-def _say(line: str) -> None:
-    print(printable(line), file=sys.stderr)
+    print_note(f"note: {path} is no intact checkpoint of this run; it is now {free.name}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, as_argument, printable
+from common.errors import UserError, as_argument, print_note
 from common.files import read_json, read_text
 from common.settings import flat
 from store.run import Run, find_run
@@ -73,7 +72,7 @@ def read_finished(paths: Iterable[str | Path]) -> list[Row]:
         more = f" (and {len(reasons) - 1} more that cannot be compared)" if reasons[1:] else ""
         raise UserError(reasons[0] + more)
     for reason in reasons:
-        print(printable(f"note: left out: {reason.removeprefix('runs: ')}"), file=sys.stderr)
+        print_note(f"note: left out: {reason.removeprefix('runs: ')}")
     return rows
 
 

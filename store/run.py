@@ -32,7 +32,6 @@ import json
 import logging
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -43,7 +42,7 @@ from typing import TypeVar
 
 import filelock
 
-from common.errors import UserError, as_argument, check_path, printable
+from common.errors import UserError, as_argument, check_path, print_note
 from common.files import (
     check_creatable,
     clean,
@@ -435,7 +434,7 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
             lacks = "is newer, but one of several"
         else:
             lacks = "has not been evaluated yet"
-        print(printable(f"note: {newest.path} {lacks}; using {latest.path}"), file=sys.stderr)
+        print_note(f"note: {newest.path} {lacks}; using {latest.path}")
     return latest.path
 
 
