@@ -15,22 +15,20 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 import zstandard
 from fsspec.compression import register_compression
 
 from common.errors import UserError, printable
 
-BLOCK = 1 << 22  # bytes that are parsed at a time
+BLOCK = 1 << 22  # bytes of JSON that are parsed at a time
 ROWS = 1000  # that are read at a time where a file does not say it
 TEXTS = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
 GAP = re.compile(r"\s*")
@@ -63,20 +61,13 @@ def _check(name: str, field: str, texts: Sequence[str], others: Iterable[str] = 
 
 def json_texts(name: str, field: str) -> Iterator[str | None]:
     """One object a line, or what is read at once: objects over several lines, or in a list."""
-    schema = pyarrow.schema([(field, pyarrow.string())])
-    parsing = pyarrow.json.ParseOptions(schema, unexpected_field_behavior="ignore")
     with _open(name) as file:
         block, n_rows, n_lines = file.read(BLOCK) + file.readline(), 0, 0  # before the block
         if not _has_lines(block):
             block += file.read()
         while block:
-            try:
-                reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-                table = pyarrow.json.read_json(pyarrow.BufferReader(block), reading, parsing)
-                texts = table[field].to_pylist()
-            except pyarrow.ArrowInvalid:  # Python's own parser takes more
-                rows = enumerate(_objects(block, n_lines), n_rows + 1)
-                texts = [_text(row, number, name, field) for number, row in rows]
+            rows = enumerate(_objects(block, n_lines), n_rows + 1)
+            texts = [_text(row, number, name, field) for number, row in rows]
             if not n_rows and not any(texts):
                 first = [*islice(_objects(block), ROWS)]
                 if first and not any(field in row for row in first):
@@ -129,39 +120,22 @@ def _names(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def csv_texts(name: str, field: str, separator: str = ",") -> Iterator[str | None]:
     """Every column is text."""
-    with _csv_rows(name, separator) as rows:
-        names = next(rows, [])
-    _check(name, field, names)
-    if names.count(field) > 1:
-        raise UserError(f"data.field: {printable(name)} has several columns {field!r}; rename one")
-    reading = pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False)
-    parsing = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    types = {field: pyarrow.string()}
-    converting = pyarrow.csv.ConvertOptions(include_columns=[field], column_types=types)
-    count = 1
-    try:
-        with _open(name) as file:
-            for batch in pyarrow.csv.open_csv(file, reading, parsing, converting):
-                yield from batch[0].to_pylist()
-                count += len(batch)
-    except pyarrow.ArrowInvalid:  # a row is longer than a block, or lacks columns
-        place = names.index(field)
-        with _csv_rows(name, separator) as rows:
-            for row in islice(filter(None, rows), count, None):
-                count += 1
-                if len(row) > len(names):
-                    raise ValueError(
-                        f"row {count:,} has {len(row)} columns, the first one {len(names)}"
-                    ) from None
-                yield row[place] if place < len(row) else None
-
-
-@contextmanager
-def _csv_rows(name: str, separator: str) -> Iterator[Iterator[list[str]]]:
     csv.field_size_limit((1 << 31) - 1)
     with _open(name) as file:
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        yield csv.reader(text, delimiter=separator)
+        rows = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=separator)
+        names = next(rows, [])
+        _check(name, field, names)
+        if names.count(field) > 1:
+            raise UserError(
+                f"data.field: {printable(name)} has several columns {field!r}; rename one"
+            )
+        place = names.index(field)
+        for number, row in enumerate(filter(None, rows), 2):
+            if len(row) > len(names):
+                raise ValueError(
+                    f"row {number:,} has {len(row)} columns, the first one {len(names)}"
+                )
+            yield row[place] if place < len(row) else None
 
 
 def parquet_texts(name: str, field: str) -> Iterator[str | None]:
