@@ -75,21 +75,14 @@ def open_settings(composed: Values) -> Settings:
     """The settings of the run that the `composed` ones ask for. Raises UserError if they contradict
     each other, or if a run cannot be started or continued with them."""
     composed = typed(TrainConfig, composed)  # a copy, which may be changed
-    match composed:
-        case {"resume": "auto"}:
-            if is_in_sweep():
-                raise UserError("resume: auto: a run of -m continues without it; leave it out")
-            return _auto(composed)
-        case {"resume": str(path)}:
-            if is_in_sweep():
-                raise UserError(
-                    "resume: the same sweep again continues its runs; resume others without -m"
-                )
-            return _resumed(Run.open(path, "resume"), composed)
-        case _ if is_in_sweep():
-            return _auto(composed)
-        case _:
-            return _started(composed)
+    resume = composed["resume"]
+    if is_in_sweep() and resume is not None:
+        raise UserError("resume: the same sweep again continues its runs; leave it out")
+    if is_in_sweep() or resume == AUTO:
+        return _auto(composed)
+    if resume is None:
+        return _started(composed)
+    return _resumed(Run.open(resume, "resume"), composed)
 
 
 def _started(composed: Values) -> Settings:
