@@ -77,7 +77,10 @@ def typed(
             continue
         try:
             OmegaConf.update(schema, name, literal(value), merge=False)
-            found[name] = _plain(schema[name])
+            value = schema[name]
+            # Resolved, so that what `literal` escaped is as it was.
+            is_nested = OmegaConf.is_config(value)
+            found[name] = OmegaConf.to_container(value, resolve=True) if is_nested else value
         # OmegaConf lets some exceptions of Python pass, such as those of float().
         except (OmegaConfBaseException, ValueError, TypeError, ArithmeticError) as error:
             raise UserError(f"{full_name}: {first_line(error)}") from error
@@ -96,11 +99,6 @@ def check_types(settings: Any) -> None:
             names = [kind.__name__ for kind in kinds if isinstance(kind, type)]
             wanted = " or ".join(names).replace("NoneType", "None")
             raise ValueError(f"{name}: {value!r} is of another type; give {wanted}")
-
-
-def _plain(value: Any) -> Any:
-    # Resolved, so that what `literal` escaped is as it was.
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _below(hint: Any, value: Any, name: str) -> type | None:

@@ -134,14 +134,6 @@ class Tokenizer(Limits):
         self.name, self.tokens, self.special_tokens = name, tokens, special_tokens
         self._bytes = [tokens.get(token, b"") for token in range(self.vocab_size)]
 
-    def with_special_ids(
-        self, bos_id: int | None, adds_bos: bool, eos_ids: tuple[int, ...]
-    ) -> Tokenizer:
-        """The same tokenizer, with other ids that begin and end documents."""
-        found = copy.copy(self)
-        found.bos_id, found.adds_bos, found.eos_ids = bos_id, adds_bos, eos_ids
-        return found.of_text((), None)
-
     def of_text(self, start_ids: tuple[int, ...], document_end: str | None) -> Tokenizer:
         """The same tokenizer, of a model that was trained on a text with these `start_ids`, and
         `document_end`."""

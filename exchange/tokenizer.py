@@ -147,7 +147,9 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
         raise ValueError(f"{METADATA}: cannot be read ({error}); give another model") from error
     found = import_tokenizer(content, Limits(vocab_size))
     known = {n: token for n, token in found.library.get_vocab().items() if token != filler(found)}
-    return found.with_special_ids(*special_ids(folder, first_token(found), known))
+    ids = special_ids(folder, first_token(found), known)
+    found.bos_id, found.adds_bos, found.eos_ids = ids
+    return found
 
 
 def special_ids(

@@ -168,7 +168,8 @@ def _resumed(run: Run, composed: Values) -> Settings:
             f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "
             "or start a new run"
         )
-    return _continued(run, composed, values, _gives_data())
+    gives_data = any(name in overridden() for name in ("data.path", "data.url"))
+    return _continued(run, composed, values, gives_data)
 
 
 def _continued(run: Run, composed: Values, values: Values, trusts_data: bool) -> Settings:
@@ -241,11 +242,6 @@ def is_in_sweep() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
-def _gives_data() -> bool:
-    """Whether the place of the text is the user's, and not that of a stored run."""
-    return any(name in overridden() for name in ("data.path", "data.url"))
-
-
 def _absolute(path: str) -> str:
     """`path` for someone who opens the run later, perhaps in another folder: absolute."""
     absolute = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 (accepts unknown users)
@@ -254,11 +250,6 @@ def _absolute(path: str) -> str:
     except UnicodeEncodeError:  # a folder whose name is not UTF-8 cannot be stored
         return path
     return str(absolute)
-
-
-def _experiment() -> Values:
-    """What the file of the chosen experiment sets, as it is written; nothing without one."""
-    return next(map(read_yaml, experiment_files()), {})
 
 
 @dataclass(frozen=True)
@@ -287,7 +278,8 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
     named = {name for name in FREE if f"model.{name}" in given}
-    named |= {*DROPOUTS} & {*(_experiment().get("model") or {})}
+    experiment: Values = next(map(read_yaml, experiment_files()), {})  # as it is written
+    named |= {*DROPOUTS} & {*(experiment.get("model") or {})}
     changes = {name: composed["model"][name] for name in FREE if name in named}
     length = changes.get("context_length", model.context_length)
     if isinstance(length, int) and length > model.context_length:

@@ -91,7 +91,8 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
     with _claimed(settings, ranks) as claimed:
         config = claimed.config
         weights, state, is_own = _find_weights(claimed, ranks)  # locks a run to resume
-        if claimed.resumed and _is_finished(claimed.resumed, config, state):
+        is_at_end = state.step == config.trainer.max_steps
+        if claimed.resumed and is_at_end and claimed.resumed.has_summary(state.step):
             return _finished_result(claimed.resumed, state, ranks)
         data = partial(load_dataset, trusted=claimed.trusts_data, say=ranks.print_main)
         length = config.model.context_length
@@ -175,10 +176,6 @@ def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainS
         )
     # Before its first step, a finetuned run may have been evaluated; it is then evaluated again.
     return own, state if state.step else TrainState(), True
-
-
-def _is_finished(run: Run, config: TrainConfig, state: TrainState) -> bool:
-    return state.step == config.trainer.max_steps and run.has_summary(state.step)
 
 
 def _finished_result(run: Run, state: TrainState, ranks: Ranks) -> float:

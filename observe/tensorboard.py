@@ -82,7 +82,7 @@ class TensorBoard(Callback):
         self.writer.add_text("settings", preformatted(settings), trainer.state.step)
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        self._add(step_scalars(metrics), trainer.state.step)
+        self._add(scalars(metrics), trainer.state.step)
         # Written before the checkpoint of this step, so that a kill leaves no gap in a curve.
         self.writer.flush()
 
@@ -91,7 +91,7 @@ class TensorBoard(Callback):
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
-        self._add(eval_scalars(self.outputs, trainer, metrics), step)
+        self._add(scalars(metrics) | self.outputs.losses(step), step)
         if self.context.logs_sample(step) and "sample/text_summary" not in self._there(step):
             self.writer.add_text("sample", preformatted(self.outputs.sample(step)), step)
         self.writer.flush()
@@ -170,16 +170,10 @@ def _value(setting: object) -> int | float | str:
     return setting if isinstance(setting, str) else json.dumps(setting)
 
 
-def step_scalars(metrics: StepMetrics) -> dict[str, float]:
-    """What was measured of a step, by tag."""
-    return {TAGS[name]: value for name, value in asdict(metrics).items() if name in TAGS}
-
-
-def eval_scalars(outputs: Outputs, trainer: Trainer, metrics: EvalMetrics) -> dict[str, float]:
-    """What was measured in an evaluation, by tag."""
+def scalars(metrics: StepMetrics | EvalMetrics) -> dict[str, float]:
+    """What was measured and is known, by tag."""
     known = {name: value for name, value in asdict(metrics).items() if value is not None}
-    scalars = {TAGS[name]: value for name, value in known.items() if name in TAGS}
-    return {**scalars, **outputs.losses(trainer.state.step)}
+    return {TAGS[name]: value for name, value in known.items() if name in TAGS}
 
 
 def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:

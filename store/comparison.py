@@ -272,13 +272,9 @@ def margin(values: Sequence[float]) -> float:
     """Half of the 95% interval of the mean of values that are distributed normally."""
     if len(values) < 2:
         return math.inf
-    return student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-
-
-def student(freedom: int) -> float:
-    """How many standard errors half of a 95% interval is, with so many degrees of freedom
-    (Student 1908)."""
-    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96 + 2.47 / freedom
+    freedom = len(values) - 1
+    student = STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96 + 2.47 / freedom
+    return student * stdev(values) / math.sqrt(len(values))
 
 
 def seconds_to(curve: Iterable[Row], bpb: float) -> float | None:

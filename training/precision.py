@@ -104,7 +104,8 @@ def training_precision(
     is_measured = ranks.device.type == "cpu" and not has_no_bf16()
     ratio = None
     if is_measured and ranks.is_main and (shapes := product_shapes(model)):
-        ratio = _find_ratio(shapes, Path(cache_dir))
+        key = ["bf16", *(f"{n} {rows} x {width}" for (rows, width), n in sorted(shapes.items()))]
+        ratio = remember(Path(cache_dir), ranks.device, key, lambda: measure_products(shapes))
     fast = fast_precision(ranks.device, ranks.broadcast(ratio))
     if is_measured:
         if state.fast not in (None, name_of(fast.dtype)):
@@ -133,12 +134,6 @@ def product_shapes(model: nn.Module) -> Shapes:
         (min(rows, MAX_WIDTH), min(width, MAX_WIDTH))
         for rows, width in (matrix.shape for matrix in matrices)
     )
-
-
-def _find_ratio(shapes: Shapes, cache_dir: Path) -> float:
-    """The ratio of `measure_products` for these shapes on this CPU, measured once for all runs."""
-    key = ["bf16", *(f"{n} {rows} x {width}" for (rows, width), n in sorted(shapes.items()))]
-    return remember(cache_dir, torch.device("cpu"), key, lambda: measure_products(shapes))
 
 
 def measure_products(shapes: Shapes) -> float:

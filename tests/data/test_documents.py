@@ -15,7 +15,7 @@ from data.corpora import open_corpus
 from data.decoding import BLOCK
 from data.encoding import Dataset
 from data.text import TextConfig, divided
-from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer
+from data.tokenizer import Limits, Tokenizer, TokenizerConfig, fixed_tokenizer
 from data.tokens import prepare
 from launch.schema import preset
 from tests.data.conftest import BYTE, documents, draw_texts, write_files
@@ -62,7 +62,8 @@ def test_the_tokens_depend_on_what_ends_a_document(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a", draw_texts(50))
     byte = fixed_tokenizer("byte")
     for end in (7, 8, None):
-        tokenizer = byte.with_special_ids(None, False, () if end is None else (end,))
+        limits = Limits(adds_bos=False, eos_ids=() if end is None else (end,))
+        tokenizer = Tokenizer(byte.encoding, limits)
         found = prepare(open_corpus(config(folder)), tokenizer, tmp_path / "c", 8)
         last = found.train[-2:].tolist()
         assert last == [10, 10] if end is None else last[1] == end
