@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError, as_argument, print_note
 from common.files import read_json, read_text
 from common.settings import flat
+from data.files import is_hidden
 from store.run import Run, find_run
 from store.settings import read_settings
 
@@ -81,20 +82,14 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     for a path without any."""
     found: dict[Path, Path] = {}
     for path in map(find_run, [paths] if isinstance(paths, str | Path) else paths):
-        configs = [path / "config.yaml"] if (path / "config.yaml").exists() else _below(path)
+        configs = [path / "config.yaml"]
+        if not configs[0].exists():  # an import that was killed is in a hidden folder
+            below = path.rglob("config.yaml")
+            configs = sorted(file for file in below if not is_hidden(file, path))
         if not configs:
             raise UserError(f"runs: {path} contains no run; give folders of runs")
         found |= {config.resolve(): config.parent for config in configs}
     return [*found.values()]
-
-
-def _below(path: Path) -> list[Path]:
-    """The settings of all runs below a folder, but for those in hidden folders, such as an import
-    that was killed."""
-    found = {file: file.relative_to(path).parts for file in path.rglob("config.yaml")}
-    return sorted(
-        file for file, parts in found.items() if not any(part.startswith(".") for part in parts)
-    )
 
 
 def read_row(folder: Path) -> Row | None:
