@@ -8,6 +8,7 @@ the same at every step, so that steps can be compared.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from data.tokenizer import Tokenizer
 from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads
-from observe.guesses import guesses_of
 from observe.heads import HeadNames, documents_of, read_maps, spell
 from tensorboard_attention import Guesses, add_attention
 from tensorboard_attention.naming import HeadName
@@ -52,6 +52,8 @@ MAX_IMAGE_TOKENS = 32
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
 TAG = "attention"
+# Of what can come next: how many tokens, by each of the two, and with what probability.
+MAX_SAID, MIN_SAID = 5, 0.001
 
 
 @dataclass
@@ -231,11 +233,28 @@ class Probe:
         return maps, guesses
 
     def _guesses(self, hidden: Float[Tensor, "1 token d_model"]) -> Guesses | None:
-        if self.floor is None or (self.floor.unknown and not (self.floor.nats[1:] > 0).any()):
-            return None  # nothing is known but what begins a document, which is certain
+        """What the model says of every token, beside what a perfect reader says; None if nothing is
+        known but what begins a document, which is certain."""
+        floor, decode = self.floor, self.tokenizer.decode_bytes
+        if floor is None or (floor.unknown and not (floor.nats[1:] > 0).any()):
+            return None
         with torch.no_grad(), eval_mode(self.model):
-            logits = self.model.logits(hidden[0])
-        return guesses_of(logits, self.tokens[0].tolist(), self.floor, self.tokenizer)
+            logs = self.model.logits(hidden[0]).double().log_softmax(-1).cpu()
+        nats = -logs[:-1].gather(1, self.tokens[0, 1:, None])[:, 0]
+        bits = torch.cat([torch.tensor([math.nan]), nats / math.log(2)])
+        best = logs.topk(min(MAX_SAID, logs.shape[1])).indices.tolist()
+        rows = []
+        for place, (chances, ids) in enumerate(zip(logs.exp(), best, strict=True)):
+            known = floor.next_tokens[place] if place < len(floor.next_tokens) else None
+            likely = sorted(known or (), key=lambda id: -(known or {})[id])[:MAX_SAID]
+            said = [
+                (id, chances[id].item(), math.nan if known is None else known.get(id, 0.0))
+                for id in dict.fromkeys((*ids, *likely))
+            ]
+            said.sort(key=lambda row: -row[1])
+            worth = [row for row in said if row[1] >= MIN_SAID or row[2] >= MIN_SAID]
+            rows.append([(decode([id]), p, q) for id, p, q in worth or said[:1]])
+        return Guesses(bits.tolist(), (floor.nats / math.log(2)).tolist(), rows)
 
     def draw(self, maps: Sequence[Maps], step: int) -> None:
         """Log the images of the first tokens under `maps/layer <n>`."""
