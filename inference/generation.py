@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -105,9 +104,13 @@ def generate(
     check_range("max_new_tokens", max_new_tokens, least=0)
     check_range("num_samples", num_samples, least=1)
     check_sampling(temperature, top_k, top_p)
-    choose = partial(
-        _choose, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
-    )
+
+    def choose(logits: Float[Tensor, "sample vocab"]) -> Int[Tensor, " sample"]:
+        if temperature == 0:
+            return logits.argmax(dim=-1)
+        probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+
     # A decorator and not a `with` block: the mode then ends at each yield and does not leak into
     # the caller's code between two tokens.
     return torch.inference_mode()(_stream)(model, prompt, max_new_tokens, num_samples, choose)
@@ -145,19 +148,6 @@ def _stream(
                 logits = model.logits(model.hidden(tokens[:, n - new : n], cache)[:, -1])
             tokens[:, n] = choose(logits.float())
             yield tokens[:, n]
-
-
-def _choose(
-    logits: Float[Tensor, "sample vocab"],
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    generator: torch.Generator | None,
-) -> Int[Tensor, " sample"]:
-    if temperature == 0:
-        return logits.argmax(dim=-1)
-    probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
 
 
 def sampling_probabilities(
