@@ -55,14 +55,10 @@ def record_attention(model: nn.Module, keep: str = "weights") -> Iterator[list[A
     check_choice("keep", keep, ("steps", *AttentionSteps._fields))
     records: list[Any] = []
     modules = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
-    recorders = [_recorder(records, layer, keep) for layer in range(len(modules))]
-    for module, own in zip(modules, recorders, strict=True):
-        module.attends.append(own)
-    try:
+    with ExitStack() as stack:
+        for layer, module in enumerate(modules):
+            stack.enter_context(editing(module.attends, _recorder(records, layer, keep)))
         yield records
-    finally:
-        for module, own in zip(modules, recorders, strict=True):
-            module.attends.remove(own)
 
 
 def _recorder(records: list[Any], layer: int, keep: str) -> Attend:
@@ -320,8 +316,8 @@ def _with_head(
 
 
 @contextmanager
-def editing(edits: list[Edit], edit: Edit) -> Iterator[None]:
-    """While open, `edit` is the last of a list of edits."""
+def editing(edits: list[Any], edit: Callable[..., Tensor]) -> Iterator[None]:
+    """While open, `edit` is the last of a list of edits, or of functions that attend."""
     own = partial(edit)  # is equal to no other, also of the same function
     edits.append(own)
     try:
