@@ -59,23 +59,15 @@ class Muon:
             wide = [_wide(parameter.detach()) for parameter in parameters]
             momenta = [_wide(self.state[each]["momentum_buffer"]) for each in parameters]
             gradients = [_wide(each.grad) for each in parameters if each.grad is not None]
-            update, average = self._update(gradients, momenta, is_finite)
+            # Nesterov momentum. Without finite gradients, the average stays what it is.
+            average, gradient = torch.stack(momenta), torch.stack(gradients)
+            gradient = gradient.where(is_finite, average)
+            average = average.lerp(gradient, 1 - self.momentum)
             torch._foreach_copy_(momenta, [*average])
+            update = gradient.lerp(average, self.momentum).to(self.dtype)
             full = orthogonalise(update).float() * is_finite
             torch._foreach_mul_(wide, decay)
             torch._foreach_add_(wide, [*full], alpha=-lr * 0.2 * math.sqrt(max(shape)))
-
-    def _update(
-        self, gradients: list[Tensor], momenta: list[Tensor], is_finite: Bool[Tensor, ""]
-    ) -> tuple[Float[Tensor, "stack rows columns"], Float[Tensor, "stack rows columns"]]:
-        """The gradients with Nesterov momentum, and the new momenta.
-
-        The first are in the dtype in which they are orthogonalised."""
-        average, gradient = torch.stack(momenta), torch.stack(gradients)
-        # Without finite gradients, the average stays what it is.
-        gradient = gradient.where(is_finite, average)
-        average = average.lerp(gradient, 1 - self.momentum)
-        return gradient.lerp(average, self.momentum).to(self.dtype), average
 
 
 def _wide(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "rows columns"]:
