@@ -33,6 +33,7 @@ from inference.opening import OpenRun, each_checkpoint, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from launch.schema import TrainConfig  # noqa: E402
 from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402
+from model.circuit import part_name as name  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from model.hooks import Part  # noqa: E402
 from store.checkpoint import load_state  # noqa: E402
@@ -82,7 +83,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     costs and does; return it."""
     opened = open_run(path, "last")
     model, names = opened.model, find_names(opened)
-    if missing := [name(head) for head in heads if head not in heads_of(model)]:
+    if missing := [name(head) for head in heads if head not in name_copies(model, names)]:
         sys.exit(f"--without: {path} has no head {missing[0]}")
     config = build(TrainConfig, read_settings(opened.run.newest_settings_file))
     length = config.model.context_length
@@ -137,7 +138,7 @@ def which(model: GPT, names: Names) -> Head:
         f"{names.before.sum():,}"
     )
     without, means = {}, names.means(model)
-    for head in heads_of(model):
+    for head in copied:
         with ablate(model, [head], means):
             without[head] = name_bits(model, names)
     for head in sorted(without, key=lambda head: -without[head])[:3]:
@@ -218,15 +219,6 @@ def name_copies(model: GPT, names: Names) -> dict[Head, float]:
         copied = (weights * same[:, None]).sum(-1).transpose(1, 2)[before]  # (name, head)
         found |= {(layer, head): share for head, share in enumerate(copied.mean(0).tolist())}
     return found
-
-
-def heads_of(model: GPT) -> Sequence[Head]:
-    config = model.config
-    return [(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)]
-
-
-def name(head: Head) -> str:
-    return f"L{head[0]}H{head[1]}"
 
 
 def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
