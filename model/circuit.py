@@ -8,12 +8,12 @@ every subset of the parts below it, and what it gives is continued with every su
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from common.errors import check_range
@@ -50,27 +50,22 @@ class Circuit:
 
     def best(self) -> list[tuple[tuple[Part, ...], float]]:
         """For each number of parts from 0 on, the parts that give the largest value, and it."""
-        table, sizes = self._tables()
+        values, on = self._subsets()
         found = []
         for size in range(len(self.parts) + 1):
-            place = int(table.where(sizes == size, -math.inf).argmax())
-            bits = f"{place:0{len(self.parts)}b}"
-            on = [part for part, bit in zip(self.parts, bits, strict=True) if bit == "1"]
-            found.append((tuple(on), table.flatten()[place].item()))
+            place = values.where(on.sum(1) == size, -math.inf).argmax()
+            some = [part for part, is_on in zip(self.parts, on[place], strict=True) if is_on]
+            found.append((tuple(some), values[place].item()))
         return found
 
     def shapley(self) -> Float[Tensor, " part"]:
         """The Shapley value of each part (Shapley 1953, "A Value for n-Person Games"): what it adds
         to the value, averaged over all orders in which the parts can be switched on. They sum to
         the value with all parts less that with none."""
-        n, (table, sizes) = len(self.parts), self._tables()
-        weights = _row(1 / (n * math.comb(n - 1, size)) for size in range(n))
-        return torch.stack(
-            [
-                (weights[sizes.select(i, 0)] * (table.select(i, 1) - table.select(i, 0))).sum()
-                for i in range(n)
-            ]
-        )
+        n, (values, on) = len(self.parts), self._subsets()
+        weights = values.new_tensor([1 / (n * math.comb(n - 1, size)) for size in range(n)])
+        adds = (weights[on[~has].sum(1)] * (values[has] - values[~has]) for has in on.T)
+        return torch.stack([found.sum() for found in adds])
 
     def alone(self) -> Float[Tensor, " part"]:
         """How much the value falls when a part alone is switched off."""
@@ -82,28 +77,22 @@ class Circuit:
         Approach to the Concept of Interaction Among Players in Cooperative Games"): how much more
         two parts add together than each of them without the other, averaged in the same way. Above
         0, they need each other; below 0, each stands in for the other. 0 on the diagonal."""
-        n, (table, sizes) = len(self.parts), self._tables()
-        weights = _row(1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1))
-        found = torch.zeros(n, n, dtype=torch.float64)
+        n, (values, on) = len(self.parts), self._subsets()
+        by_size = [1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1)]
+        found, weights = values.new_zeros(n, n), values.new_tensor(by_size)
         for i in range(n):
-            without, adds = sizes.select(i, 0), table.select(i, 1) - table.select(i, 0)
+            without, adds = on[~on[:, i]], values[on[:, i]] - values[~on[:, i]]
             for j in range(i):
-                both = adds.select(j, 1) - adds.select(j, 0)
-                found[i, j] = found[j, i] = (weights[without.select(j, 0)] * both).sum()
+                has = without[:, j]
+                both = weights[without[~has].sum(1)] * (adds[has] - adds[~has])
+                found[i, j] = found[j, i] = both.sum()
         return found
 
-    def _tables(self) -> tuple[Tensor, Tensor]:
-        """The values, and how many parts are on: axis i is part i, off and on."""
-        n = len(self.parts)
-        sizes = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).sum(-1)
-        shape, order = (2,) * n, [*reversed(range(n))]  # bit 0 is that of the last axis
-        tables = (each.reshape(shape).permute(order) for each in (self.values.double(), sizes))
-        table, sizes = (each.contiguous() for each in tables)
-        return table, sizes
-
-
-def _row(values: Iterable[float]) -> Float[Tensor, " value"]:
-    return torch.tensor([*values], dtype=torch.float64)
+    def _subsets(self) -> tuple[Float[Tensor, " subset"], Bool[Tensor, "subset part"]]:
+        """The values in float64, and which parts are on; without the first part first."""
+        bits = torch.arange(len(self.parts))
+        on = torch.arange(len(self.values))[:, None] >> bits.flip(0) & 1
+        return self.values.double()[(on << bits).sum(1)], on.bool()
 
 
 def part_name(part: Part) -> str:
