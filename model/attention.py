@@ -222,11 +222,11 @@ class CausalSelfAttention(nn.Module):
             mask = window_mask(query.shape[2], key.shape[2], self.window, x.device)
         dropout = self.dropout if self.training else 0.0
         context = self.attend(query, key, value, mask, dropout)
-        context = apply(self.edits, context)
+        context = apply_edits(self.edits, context)
         return self.residual_dropout(self.output(join_heads(context)))
 
 
-def apply(edits: Sequence[Edit], value: Tensor) -> Tensor:
+def apply_edits(edits: Sequence[Edit], value: Tensor) -> Tensor:
     """The value that edits make of another, one after the other. Unlike hooks, which it does not
     look for, torch.compile sees that a list has changed."""
     for edit in edits:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from common.errors import check_range
-from model.attention import CausalSelfAttention, Edit, KVCache, LayerCache, apply
+from model.attention import CausalSelfAttention, Edit, KVCache, LayerCache, apply_edits
 from model.config import ModelConfig
 from model.layers import MLPS, NORMS, POSITIONS, Dropout, LearnedPosition
 from model.loss import linear_cross_entropy, softcap
@@ -48,7 +48,7 @@ class Block(nn.Module):
         x: Float[Tensor, "batch query d_model"],
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        x = apply(self.stream_edits, x)
+        x = apply_edits(self.stream_edits, x)
         x = x + self.attention(self.attention_norm(x), cache)
         return self.with_mlp(x)
 
@@ -56,7 +56,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch query d_model"]
     ) -> Float[Tensor, "batch query d_model"]:
         """The residual stream after the MLP, given that before it."""
-        return x + apply(self.mlp_edits, self.mlp(self.mlp_norm(x)))
+        return x + apply_edits(self.mlp_edits, self.mlp(self.mlp_norm(x)))
 
 
 def blocks_of(model: nn.Module) -> list[Block]:
@@ -141,7 +141,7 @@ class GPT(nn.Module):
         x = self.embed(tokens, start)
         for index, block in enumerate(self.blocks):
             x = block(x, None if cache is None else cache.layers[index])
-        return self.final_norm(apply(self.stream_edits, x))
+        return self.final_norm(apply_edits(self.stream_edits, x))
 
     def embed(
         self, tokens: Int[Tensor, "batch query"], start: int = 0
