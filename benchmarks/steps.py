@@ -9,14 +9,14 @@ parameters in bfloat16 with torch.compile, with the step of nanoGPT's bench.py, 
 of every step. Both sides take batches from memory; they run in turn, each in its own process. On
 our side a step is the trainer's own, which also clips the gradients, with GPT-2's block and
 nanoGPT's exact GELU (GPT-2's has a tanh, which takes nearly twice as long on a CPU), with the
-default block, and as `train.py` would choose the precision, which on a CPU with bfloat16
-instructions is not float32. Without nanoGPT, the last is measured on every device, such as `cpu`
-and `mps`.
+default block, and in the precision that `train.py` chooses: bfloat16 on CPUs that measure faster
+with it. Without nanoGPT, the last is measured on every device, such as `cpu` and `mps`.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +141,7 @@ def our_step(
     from store.checkpoint import TrainState
     from training.distributed import Ranks
     from training.optimizer import Optimizer
+    from training.precision import training_precision
     from training.trainer import Trainer
 
     keep_freed_memory()
@@ -157,11 +158,14 @@ def our_step(
     for module in model.modules():
         if isinstance(module, GeluMLP):
             module.activation = gelu
-    fast = torch.bfloat16 if is_fast else torch.float32
-    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, fast)
+    state, ranks = TrainState(), Ranks(torch.device(device))
+    with tempfile.TemporaryDirectory() as folder:
+        precision = training_precision(config.trainer.precision, model, state, folder, ranks)
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
     batches = Batches(tokens, batch_size, shape.context_length, seed=0)
-    ranks = Ranks(torch.device(device))
-    trainer = Trainer(config.trainer, model, optimizer, batches, TrainState(), seed=0, ranks=ranks)
+    trainer = Trainer(
+        config.trainer, model, optimizer, batches, state, seed=0, ranks=ranks, precision=precision
+    )
     return lambda: trainer.step(*batches(trainer.state.step))
 
 

@@ -137,8 +137,18 @@ def product_shapes(model: nn.Module) -> Shapes:
 
 
 def measure_products(shapes: Shapes) -> float:
-    """How many times as long products take in bfloat16 as in float32, on this CPU: forward and
-    backward, with the casts of autocast. Of each, the fastest of several counts."""
+    """How many times as long products take in bfloat16 as in float32, on one core of this CPU:
+    forward and backward, with the casts of autocast. Of each, the fastest of several counts. On
+    several cores, each product of a busy machine waits for the slowest of them."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measure_products(shapes)
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _measure_products(shapes: Shapes) -> float:
     for rows in ROWS:
         best: dict[tuple[torch.dtype, tuple[int, int]], float] = {}
         for _ in range(ROUNDS):
