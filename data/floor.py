@@ -67,6 +67,21 @@ def no_floor(n_tokens: int, why: str) -> Floor:
     return Floor(np.full(n_tokens, np.nan), [], why)
 
 
+def next_tokens(
+    text: str, tokenizer: Tokenizer, grammar: Grammar | None = None
+) -> dict[int, float]:
+    """After the tokens of a text, the probability of every token that can come next, by id.
+
+    tokenizer, grammar: those of `floor_of`.
+
+    Raises ValueError, with the word from which on, if no tale begins with these tokens.
+    """
+    floor = floor_of(tokenizer.encode_document(text), tokenizer, grammar)
+    if floor.unknown:
+        raise ValueError(floor.unknown)
+    return floor.next_tokens[-1]
+
+
 def floor_of(tokens: Iterable[Any], tokenizer: Tokenizer, grammar: Grammar | None = None) -> Floor:
     """What a perfect reader makes of the tokens of a tale, or of several. What begins a document in
     training may be before the first one, and is certain.

@@ -16,7 +16,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from data.floor import floor_of, token_bits
+from data.floor import floor_of, next_tokens, token_bits
 from data.pieces import BPE
 from data.tales import Grammar, Tales, TalesConfig, read_rules, tales_rules
 from data.tales_grammar import RULES
@@ -201,5 +201,7 @@ def test_a_text_that_is_no_tale(text: str, known: str, says: str) -> None:
     assert np.isfinite(floor.nats[: len("\n\n" + known)]).all()
     tensor: Any = torch.tensor(tokenizer.encode_document(text))
     np.testing.assert_array_equal(floor_of(tensor, tokenizer).nats, floor.nats)
+    with pytest.raises(ValueError, match="text: is no tale, from"):
+        next_tokens(text, tokenizer)
     with pytest.raises(ValueError, match="text: is no tale, from"):
         token_bits(text, "", "", tokenizer.encode, tales_rules())
