@@ -49,6 +49,7 @@ clean:
 # completed.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once, some minutes: PyTorch is large)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "error: Python 3.10 to 3.14 is needed; give one, such as make train PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@

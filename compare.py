@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError, as_argument, print_note, printable
+from common.errors import UserError, as_argument, as_mistake, print_note, printable
 from common.settings import Values, build
 from launch.cli import run_script
 from store.comparison import (
@@ -107,7 +107,10 @@ def curves_beside(groups: Sequence[Group]) -> str:
 
     runs = {group.label: [Path(row["run"]) for row in group.rows] for group in groups}
     parents = [str(run.absolute().parent) for found in runs.values() for run in found]
-    folder = Path(os.path.relpath(os.path.commonpath(parents))) / "curves"
+    with as_mistake("curves: "):  # on Windows, for runs on several drives
+        above = Path(os.path.commonpath(parents))
+    here = Path.cwd()
+    folder = (above.relative_to(here) if above.is_relative_to(here) else above) / "curves"
     written = write_curves(folder, runs)
     for earlier in {*folder.iterdir()} - {*written}:
         for file in earlier.glob(EVENTS):

@@ -34,7 +34,7 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-from common.errors import UserError, check_range, pluralize, printable
+from common.errors import UserError, check_range, pluralize, print_note, printable, refusal
 from common.settings import Values, build
 from data.corpora import open_corpus
 from launch.cli import run_script
@@ -97,15 +97,21 @@ def main(values: Values) -> None:
     say("Compared: the final validation loss, in bits per byte. A run in training has a train.log")
     pairs, found = train_pairs(sides, seeds, config.margin, say)
     curves = VERDICT / "curves"
-    write_curves(curves, {runs.folder.name: runs.folders(pairs) for runs in sides.values()})
+    has_curves = True
+    try:
+        write_curves(curves, {runs.folder.name: runs.folders(pairs) for runs in sides.values()})
+    except OSError as error:  # the verdict is known without them
+        print_note(f"note: the mean curves were not written: {refusal(error)}")
+        has_curves = False
     failed = {
         name: [seed for seed in pairs if runs.rows[seed] is None] for name, runs in sides.items()
     }
     if config.json:
-        values = as_json(found, pairs, sides) | {"diverged": failed, "curves": str(curves)}
-        print(json.dumps(values, allow_nan=False))
+        more = {"diverged": failed, "curves": str(curves) if has_curves else None}
+        print(json.dumps(as_json(found, pairs, sides) | more, allow_nan=False))
         return
-    say(f"Mean curves of the seeds: tensorboard --logdir {curves}")
+    if has_curves:
+        say(f"Mean curves of the seeds: tensorboard --logdir {curves}")
     diverged = [
         f"; the {name} diverged with seed {', '.join(map(str, which))}, counted as {DIVERGED:g} "
         "bits per byte"

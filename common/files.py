@@ -111,13 +111,17 @@ def find_change(folder: Path, sums: Mapping[str, str]) -> str | None:
 
 
 def fsync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
+    """Flush a file to the disk, or a folder where its file system can: shared folders of virtual
+    machines and some network file systems refuse it."""
     is_folder = path.is_dir()
     if is_folder and os.name == "nt":  # Windows opens no folders, and flushes only what is writable
         return
     descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not is_folder or error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 

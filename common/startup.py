@@ -35,7 +35,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 main = getattr(sys.modules["__main__"], "__file__", None) or ""
-is_script = Path(main).parent == Path(__file__).parent.parent
+root = Path(os.path.realpath(__file__)).parent.parent
+is_script = bool(main) and Path(os.path.realpath(main)).parent == root
 if is_script and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

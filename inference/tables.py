@@ -128,7 +128,7 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
         raise UserError(f"{floor.unknown}; leave out reader=true")
     if not reading.logits.isfinite().all():
         raise UserError("run: its logits are not finite; give another checkpoint or run")
-    logs = reading.logits.double().log_softmax(-1).cpu()
+    logs = reading.logits.cpu().double().log_softmax(-1)
     first = torch.tensor([math.nan])  # nothing says the first token
     losses = torch.cat([first, -logs[:-1].gather(1, reading.tokens[1:, None].cpu())[:, 0]])
     names = ("model", "can be known", "avoidable")

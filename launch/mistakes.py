@@ -21,8 +21,11 @@ from launch.quoting import choices
 
 # How long other ranks wait for the first one of their node to report a mistake.
 RANK_SECONDS = 5
-# What torch, the C++ library and Python say if memory is limited.
-NO_MEMORY = "can't allocate memory|Cannot allocate memory|bad_alloc|can't start new thread"
+# What torch (on Linux, Windows and GPUs), the C++ library and Python say if memory is limited.
+NO_MEMORY = (
+    "can't allocate memory|not enough memory|out of memory|Cannot allocate memory|bad_alloc|"
+    "can't start new thread"
+)
 
 # What Hydra says of settings that it cannot compose.
 COMPOSING = (HydraException, OmegaConfBaseException, MarkedYAMLError)

@@ -239,7 +239,7 @@ class Probe:
         if floor is None or (floor.unknown and not (floor.nats[1:] > 0).any()):
             return None
         with torch.no_grad(), eval_mode(self.model):
-            logs = self.model.logits(hidden[0]).double().log_softmax(-1).cpu()
+            logs = self.model.logits(hidden[0]).cpu().double().log_softmax(-1)
         nats = -logs[:-1].gather(1, self.tokens[0, 1:, None])[:, 0]
         bits = torch.cat([torch.tensor([math.nan]), nats / math.log(2)])
         best = logs.topk(min(MAX_SAID, logs.shape[1])).indices.tolist()

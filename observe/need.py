@@ -116,6 +116,6 @@ def token_losses(
             after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
         streams = torch.cat(after)
     # One transfer for all: each waits for a GPU.
-    intact, *without = torch.stack([*map(loss, streams)]).double().cpu().numpy()
+    intact, *without = torch.stack([*map(loss, streams)]).cpu().double().numpy()
     shape = (model.config.n_layers, model.config.n_heads, *inputs.shape)
     return np.reshape(without, shape), intact

@@ -121,7 +121,7 @@ def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token
         for x, y in zip(*map(_parts, (texts.inputs, texts.targets)), strict=True):
             logits = model.logits(model.hidden(x.to(device))).flatten(0, 1).float()
             nats = F.cross_entropy(logits, y.to(device).flatten(), reduction="none")
-            found.append(nats.view(y.shape).double().cpu().numpy() / math.log(2))
+            found.append(nats.view(y.shape).cpu().double().numpy() / math.log(2))
     return np.concatenate(found)
 
 

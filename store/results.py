@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +84,8 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """The folders of the runs in the folders `paths`, finished or not, each once. Raises UserError
     for a path without any."""
     found: dict[Path, Path] = {}
-    for path in map(find_run, [paths] if isinstance(paths, str | Path) else paths):
+    given = [paths] if isinstance(paths, str | Path) else paths
+    for path in map(find_run, chain.from_iterable(map(_expanded, given))):
         configs = [path / "config.yaml"]
         if not configs[0].exists():  # an import that was killed is in a hidden folder
             below = path.rglob("config.yaml")
@@ -90,6 +94,12 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
             raise UserError(f"runs: {path} contains no run; give folders of runs")
         found |= {config.resolve(): config.parent for config in configs}
     return [*found.values()]
+
+
+def _expanded(path: str | Path) -> list[str | Path]:
+    """What a pattern stands for where the shell has not said it, as on Windows."""
+    found = [] if os.path.lexists(path) else sorted(glob.glob(str(path)))  # noqa: PTH207
+    return [*found] or [path]
 
 
 def read_row(folder: Path) -> Row | None:

@@ -121,6 +121,16 @@ def test_what_is_said_of_finished_runs(
     assert after == before, "nothing is trained again"
 
 
+def test_a_verdict_is_given_without_its_curves(here: Path, tiny_run: Path) -> None:
+    for side in sides(IDEA):
+        for seed, loss in enumerate(LOSSES[:4], 1):
+            put(tiny_run, side, seed, loss)
+    (here / "runs/verdict/curves").write_text("a file of the user\n")
+    printed = command("verdict", BASE, IDEA, "max_pairs=4", "json=true", cwd=here)
+    assert json.loads(printed.stdout)["curves"] is None
+    assert "note: the mean curves were not written" in printed.stderr
+
+
 def test_a_base_that_another_verdict_has_begun_since_is_taken(here: Path, tiny_run: Path) -> None:
     base, _ = sides(IDEA)
     same = Runs(base.side, open_corpus(base.side.data).fingerprint(), "other words")

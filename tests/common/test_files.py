@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -96,6 +98,22 @@ def overwrite_folder(path: Path) -> None:
     path.mkdir()
     (path / "a").write_text("old")
     write_folder(path)
+
+
+def test_a_folder_is_flushed_where_its_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    number = errno.EINVAL
+    replace_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+    number = errno.ENOSPC
+    with pytest.raises(OSError, match="space"):
+        replace_text(tmp_path / "a.txt", "newer")
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,10 @@ def test_rows_of_a_real_run(tiny_run: Path) -> None:
     assert last["seconds"] == pytest.approx(summary["seconds"], rel=0.05, abs=0.05)
 
 
+def test_a_pattern_that_no_shell_has_expanded(tiny_run: Path) -> None:
+    assert results(f"{tiny_run.parent}/{tiny_run.name[:-1]}*") == results(tiny_run)
+
+
 def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         for qk_norm in (True, False):
