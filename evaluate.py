@@ -1,6 +1,6 @@
 """Open a run and measure its loss over a whole split: `python evaluate.py run=latest`.
 
-Every token is scored exactly once, except the first of a text without separate documents. A tale is
+Every token is scored exactly once, except the very first of any text but tales. A tale is
 read from its beginning.
 
 Prints one line with the loss in words or, with json=true, as JSON and nothing else: run, step,

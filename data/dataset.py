@@ -3,7 +3,8 @@ not, on this machine or on the Hugging Face hub. Rows are documents, which are s
 
 The library finds the files of a folder and of the hub; `data.rows` reads one field of them.
 
-Promises: memory does not grow with the dataset, and nothing of it is executed.
+Promises: memory does not grow with the dataset, but for a .json file that is one list, and nothing
+of it is executed.
 """
 
 from __future__ import annotations

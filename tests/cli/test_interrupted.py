@@ -188,7 +188,7 @@ def test_the_end_of_its_reader_ends_a_run_in_one_line(tmp_path: Path) -> None:
     """As in `train.py | head -1`."""
     process = start(*LONG, "run_dir=run", cwd=tmp_path)
     assert process.stdout and process.stderr
-    assert process.stdout.readline()
+    assert process.stdout.readline(), process.stderr.read()
     process.stdout.close()
     (line,) = process.stderr.read().splitlines()
     assert process.wait(60) == 2
