@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, as_argument, as_mistake, print_note, printable
+from common.files import patiently
 from common.settings import Values, build
 from launch.cli import run_script
 from store.comparison import (
@@ -114,7 +115,7 @@ def curves_beside(groups: Sequence[Group]) -> str:
     written = write_curves(folder, runs)
     for earlier in {*folder.iterdir()} - {*written}:
         for file in earlier.glob(EVENTS):
-            file.unlink()
+            patiently(file.unlink)
     return str(folder)
 
 

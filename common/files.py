@@ -18,7 +18,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,9 @@ from common.errors import UserError
 SUMS = "SHA256SUMS"
 TEMPORARY = re.compile(r"\.glassgpt-[0-9a-f]{8}-[0-9]{1,9}-[0-9a-f]{16}")  # host, process, random
 ABANDONED = 24 * 3600.0  # seconds
+# Seconds between tries: Windows moves and deletes no file that another process has open, such as
+# TensorBoard or a virus scanner, which is soon done with it.
+WAITS = (0.05, 0.1, 0.2, 0.4, 0.8) if os.name == "nt" else ()
 
 
 def _host() -> str:
@@ -126,6 +129,18 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def patiently(change: Callable[..., object], *arguments: object) -> None:
+    """Call what moves or deletes a file, again after each of WAITS while that is refused."""
+    for seconds in WAITS:
+        try:
+            change(*arguments)
+        except PermissionError:
+            time.sleep(seconds)
+        else:
+            return
+    change(*arguments)
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write `text` to a file as UTF-8. Raises OSError if a folder is in its place."""
     replace_lines(path, [text.encode()])
@@ -138,7 +153,7 @@ def replace_lines(path: Path, lines: Iterable[bytes]) -> None:
         with temporary.open("wb") as file:
             file.writelines(lines)
         fsync(temporary)
-        temporary.replace(path)
+        patiently(temporary.replace, path)
     fsync(path.parent)
 
 
@@ -167,9 +182,9 @@ def _move_to_nothing(file: Path, path: Path) -> None:
     except OSError:  # a file system without hard links
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        file.rename(path)
+        patiently(file.rename, path)
     else:
-        file.unlink()
+        patiently(file.unlink)
 
 
 def check_creatable(setting: str, path: Path) -> None:
@@ -224,7 +239,7 @@ def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
         if is_new and os.name == "nt":  # where a rename does not replace an empty folder
             with suppress(OSError):
                 folder.rmdir()
-        temporary.rename(folder)
+        patiently(temporary.rename, folder)
     except OSError:
         if is_new and os.path.lexists(folder):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder)) from None
@@ -233,7 +248,7 @@ def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
         for file in temporary.iterdir():
             if (folder / file.name).is_dir():
                 remove(folder / file.name)
-            file.replace(folder / file.name)
+            patiently(file.replace, folder / file.name)
         temporary.rmdir()
         fsync(folder)
     fsync(folder.parent)
@@ -244,7 +259,7 @@ def remove(path: Path) -> None:
     Errors are ignored."""
     hidden = _beside(path)
     with suppress(OSError):
-        path.rename(hidden)
+        patiently(path.rename, hidden)
     _delete(hidden)
 
 

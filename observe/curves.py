@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
 from common.errors import UserError
-from common.files import file_name
+from common.files import file_name, patiently
 from observe.tensorboard import TAGS, open_events
 from store.results import read_measured
 from store.run import Run
@@ -50,7 +51,7 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Pat
                 writer.add_scalar(high, max(values), step)
         writer.close()
         for file in before:
-            file.unlink(missing_ok=True)
+            patiently(partial(file.unlink, missing_ok=True))
     return places
 
 

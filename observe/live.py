@@ -14,11 +14,12 @@ import json
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
-from common.files import read_json, real_path, replace_lines, replace_text
+from common.files import patiently, read_json, real_path, replace_lines, replace_text
 from data.documents import Documents
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
@@ -104,7 +105,7 @@ class LiveWeights(Callback):
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            self._file(step).unlink(missing_ok=True)
+            patiently(partial(self._file(step).unlink, missing_ok=True))
 
 
 def described(context: RunContext, means: str) -> dict[str, Any]:

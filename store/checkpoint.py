@@ -27,7 +27,15 @@ from typing import Any
 from torch import Tensor
 
 from common.errors import UserError, advice, as_argument, print_note
-from common.files import find_change, read_json, remove, replace_folder, replace_text, sha256
+from common.files import (
+    find_change,
+    patiently,
+    read_json,
+    remove,
+    replace_folder,
+    replace_text,
+    sha256,
+)
 from common.settings import build
 from store.settings import readable
 from store.weights import MODEL, OPTIMIZER, write_tensors
@@ -272,5 +280,5 @@ class Checkpoints:
 def _set_aside(path: Path) -> None:
     """Rename what is in the way of a checkpoint, and say so."""
     free = next(other for i in count(1) if not os.path.lexists(other := Path(f"{path}-{i}")))
-    path.rename(free)
+    patiently(path.rename, free)
     print_note(f"note: {path} is no intact checkpoint of this run; it is now {free.name}")

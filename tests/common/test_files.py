@@ -15,6 +15,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
+import common.files
 from common.files import new_file, replace_folder, replace_text
 
 
@@ -39,6 +40,26 @@ def test_a_text_that_cannot_be_written_changes_nothing(
     with pytest.raises(OSError, match="no"):
         replace_text(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_another_process_soon_closes_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where an open file cannot be replaced."""
+    path, replace, refusals = tmp_path / "file", Path.replace, [1, 2]
+
+    def refuse(source: Path, target: Path) -> Path:
+        if refusals:
+            raise PermissionError(refusals.pop())
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(common.files, "WAITS", (0.0, 0.0))
+    replace_text(path, "new")
+    assert path.read_text() == "new" and not refusals
+    refusals += [1, 2, 3]
+    with pytest.raises(PermissionError):
+        replace_text(path, "newer")
 
 
 def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> None:
