@@ -157,10 +157,11 @@ class Terminal(Callback):
         )
         sample = self.outputs.sample(step).strip("\n")
         self.console.print(sample or "(empty: the model ends the text at once)", soft_wrap=False)
-        run = f"run={shlex.quote(str(self.context.folder))}"
-        touch = f"  python look.py {run} html=storyteller.html\n"
+        folder = self.context.folder
+        run, page = (shlex.quote(str(path)) for path in (folder, f"{folder.name}.html"))
+        touch = f"  python look.py run={run} html={page}\n"
         self.console.print(
-            f"\nNext:\n  python sample.py {run}\n"
+            f"\nNext:\n  python sample.py run={run}\n"
             + (touch if self.context.has_page else "")
             + (f"  {self.watch}\n" if self.watch else "")
         )

@@ -64,14 +64,15 @@ export class LivePage extends Inspector {
     this.main.dataset.ready = "";
     await this.#restore();
     if (this.tour.isDue()) await this.tour.start(false);
-    addEventListener("hashchange", () => this.#restore());
+    // The address that was asked for: what is written meanwhile can have replaced it.
+    addEventListener("hashchange", ({ newURL }) => this.#restore(new URL(newURL).hash));
   }
 
   // Shows what the address describes, and what was typed before the model was there.
-  async #restore() {
+  async #restore(hash = location.hash) {
     const typed = this.state ? "" : this.input.value;
     if (this.state) this.author.leave();
-    this.state = readFragment(location.hash, this.data, this.study.vocabulary);
+    this.state = readFragment(hash, this.data, this.study.vocabulary);
     if (typed) Object.assign(this.state, { text: typed, ids: null });
     this.opening = new Opening();
     this.viewport.restore(this.state.zoom);

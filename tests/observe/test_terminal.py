@@ -63,7 +63,7 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
             "1,000 steps",
             "Once [red] a hen.",
             "python sample.py run='runs/my run'",
-            "python look.py run='runs/my run' html=storyteller.html",
+            "python look.py run='runs/my run' html='my run.html'",
             "To watch: tensorboard --logdir runs\n\n",
         ):
             assert words in text, words
