@@ -47,10 +47,10 @@ from live.pack import BYTES, check_size, pack
 from live.page import about_run, check_page, describe, live_page
 from live.texts import page_texts
 from model import GPT, mean_outputs, wiring_matrices
-from observe.attention import TAG, Probe
+from observe.attention import Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
-from store.results import evidence_of, head_names, open_log
+from store.results import TAG, evidence_of, head_names, open_log
 from store.run import Run, is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
@@ -192,8 +192,9 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     """Measure what heads and neurons do over a part of the validation split, and print the roles of
     heads."""
     corpus, dataset = opened.text(config.cache_dir)
+    before = opened.head_names() or []
     with as_mistake("evidence: ", "; leave it out"):  # also of weights that are not finite
-        found = measure_evidence(opened.model, corpus, dataset, opened.step)
+        found = measure_evidence(opened.model, corpus, dataset, opened.step, before)
         write_evidence(opened.run.path, found)
     for name, head in found["heads"].items():
         print(printable(f"{name}  {head['says']}; need {head['need'][0]:.4f} nats per token"))

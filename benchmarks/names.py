@@ -70,7 +70,7 @@ def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
 def named(opened: OpenRun, dataset: Dataset, n_tokens: int) -> list[HeadName]:
     documents = documents_of(opened.model, dataset, n_tokens)
     spelled = spell(opened.tokenizer, opened.model.vocab_size)
-    names = HeadNames(opened.model, spelled, documents).measure().names
+    names = HeadNames(opened.model, spelled, documents).measure([]).names
     return [*chain.from_iterable(names)]
 
 

@@ -11,6 +11,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -28,8 +29,10 @@ from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads
 from observe.heads import HeadNames, documents_of, read_maps, spell
+from store.results import TAG, head_names, open_log
+from store.run import Run
 from tensorboard_attention import Guesses, add_attention
-from tensorboard_attention.naming import HeadName
+from tensorboard_attention.naming import Names
 from tensorboard_attention.scores import THIS_TEXT, Heads
 from training.callback import Callback
 
@@ -51,7 +54,6 @@ MAX_IMAGE_TOKENS = 32
 # searched for the shortest. A whole document also shows what it repeats at its end.
 N_PROBE_TOKENS = 64
 N_SEARCHED_TOKENS = 4096
-TAG = "attention"
 # Of what can come next: how many tokens, by each of the two, and with what probability.
 MAX_SAID, MIN_SAID = 5, 0.001
 
@@ -103,7 +105,7 @@ class AttentionMaps(Callback):
     last step."""
 
     def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
-        self.config = config
+        self.config, self.run = config, Run(context.folder)
         tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
         floor = floor_of(tokens, tokenizer) if isinstance(context.corpus, Tales) else None
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG, floor)
@@ -115,11 +117,16 @@ class AttentionMaps(Callback):
         else:
             spelled = spell(tokenizer, context.model.vocab_size)
             self.heads = HeadNames(context.model, spelled, documents)
-        self.named: tuple[int, list[list[HeadName]]] | None = None  # the last step, and its names
+        self.named: tuple[int, Names] = -1, []  # the last step that was measured, and its names
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
             self.on_step(trainer)
+        else:
+            with suppress(OSError, ValueError):  # of a damaged log
+                logged = open_log(self.run.path).steps().get(".", {}).get(TAG, [])
+                last = [step for step in logged if step <= trainer.state.step][-1:]
+                self.named = next(iter(head_names(self.run, last).items()), self.named)
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
@@ -128,7 +135,7 @@ class AttentionMaps(Callback):
         if self.heads is None:
             maps, _ = self.probe.log(step)
         else:
-            heads = self.heads.measure()
+            heads = self.heads.measure(self.named[1])
             self.named = step, heads.names
             maps, _ = self.probe.log(step, heads, self.heads.documents.where, self.heads.wiring())
         if has_images(step, last):

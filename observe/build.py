@@ -54,7 +54,7 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         writer = open_events(context.folder, purge_step=first_step + 1 if first_step else 0)
         if config.attention.is_on:
             yield (maps := AttentionMaps(config.attention, context, writer))
-            yield EvidenceFile(context)
+            yield EvidenceFile(context, maps)
             if context.has_page and config.live:
                 yield LiveWeights(context, maps)
         yield LossesFile(context, outputs)

@@ -33,10 +33,12 @@ from data.encoding import Dataset
 from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
 from model.hooks import Part
+from observe.attention import AttentionMaps
 from observe.context import RunContext
 from observe.heads import HeadNames, Maps, documents_of, spell
 from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
+from tensorboard_attention.naming import Names
 from tensorboard_attention.scores import Heads
 from training.callback import Callback
 
@@ -71,10 +73,16 @@ def record_neurons(model: GPT) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def measure_evidence(
-    model: GPT, corpus: Corpus | None, dataset: Dataset, step: int, n_tokens: int = MAX_TOKENS
+    model: GPT,
+    corpus: Corpus | None,
+    dataset: Dataset,
+    step: int,
+    before: Names,
+    n_tokens: int = MAX_TOKENS,
 ) -> dict[str, Any]:
     """The content of evidence.json, from about `n_tokens` scored tokens of the validation split.
-    Raises ValueError for a model whose maps of one window are too large."""
+    before: what heads were called when they were last measured; [] if they were not. Raises
+    ValueError for a model whose maps of one window are too large."""
     documents = documents_of(model, dataset, n_tokens)
     spelled = spell(dataset.tokenizer, model.vocab_size)
     kinds, of_windows = target_kinds(corpus, dataset.tokenizer, documents)
@@ -87,7 +95,7 @@ def measure_evidence(
         for weights in found.add(inputs, targets, [next(windows) for _ in inputs])
     )
     with torch.no_grad(), eval_mode(model):
-        heads = HeadNames(model, spelled, documents).measure(maps)
+        heads = HeadNames(model, spelled, documents).measure(before, maps)
     config = model.config
     places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
@@ -261,8 +269,8 @@ class Evidence:
 class EvidenceFile(Callback):
     """Writes evidence.json at the end of a run."""
 
-    def __init__(self, context: RunContext) -> None:
-        self.context = context
+    def __init__(self, context: RunContext, maps: AttentionMaps) -> None:
+        self.context, self.maps = context, maps
 
     def on_finish(self, trainer: Trainer) -> None:
         context, state = self.context, trainer.state
@@ -273,7 +281,8 @@ class EvidenceFile(Callback):
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
         n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))
         try:
-            found = measure_evidence(model, context.corpus, dataset, state.step, n_tokens)
+            before = self.maps.named[1]
+            found = measure_evidence(model, context.corpus, dataset, state.step, before, n_tokens)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:
             # Such as memory that a larger model lacks: the result of the run is still to come.

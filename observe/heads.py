@@ -19,7 +19,7 @@ from data.encoding import Dataset
 from data.tokenizer import Tokenizer
 from model import GPT, eval_mode, record_attention, wiring_matrices
 from model.hooks import OutputSums
-from tensorboard_attention.naming import Measure
+from tensorboard_attention.naming import Measure, Names
 from tensorboard_attention.patterns import CONTINUES, PATTERNS, Text
 from tensorboard_attention.scores import Heads, heads_of
 from tensorboard_attention.tokens import token_texts
@@ -83,11 +83,13 @@ class HeadNames:
         self.copying = np.zeros(len(self.wired), bool)
         self.copying[texts[most].cells[place] // len(self.wired)] = True
 
-    def measure(self, maps: Iterable[Maps] | None = None) -> Heads:
-        """Of the model as it is. maps: of each window in order, if they are at hand."""
+    def measure(self, before: Names, maps: Iterable[Maps] | None = None) -> Heads:
+        """Of the model as it is. before: what heads were called at the step before; [] if nothing
+        was measured. maps: of each window in order, if they are at hand."""
         config = self.model.config
         shares = self.measure_maps(self._maps() if maps is None else maps)
-        return heads_of(shares, [config.n_heads] * config.n_layers)
+        patterns = [name.pattern for layer in before for name in layer]
+        return heads_of(shares, [config.n_heads] * config.n_layers, before=patterns)
 
     def _maps(self) -> Iterator[Maps]:
         windows = iter(self.documents.windows)

@@ -88,7 +88,7 @@ class LiveWeights(Callback):
             model, heads = self.context.model, self.maps.heads
             means = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
             data = packed_bytes(values_of(model, means), WEIGHTS)
-            if self.maps.named and self.maps.named[0] == step:
+            if self.maps.named[0] == step:
                 self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])

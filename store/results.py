@@ -20,9 +20,7 @@ from store.settings import read_settings
 
 if TYPE_CHECKING:
     from tensorboard_attention.index import Index
-    from tensorboard_attention.naming import HeadName
-
-    Names = list[list[HeadName]]  # by layer and head
+    from tensorboard_attention.naming import Names as Names
 
 MAX_METRICS = 1 << 27  # bytes of metrics.jsonl
 # What is compared: of summary.json, and of an evaluation.

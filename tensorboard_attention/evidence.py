@@ -33,7 +33,7 @@ from typing import Any
 
 from tensorboard_attention.beside import read_beside
 from tensorboard_attention.header import fits
-from tensorboard_attention.naming import HeadName
+from tensorboard_attention.naming import HeadName, Names
 
 NAME = "evidence.json"
 NUMBER = float | int
@@ -65,9 +65,9 @@ def read_evidence(folder: Path) -> dict[str, Any]:
     return found
 
 
-def names_of(evidence: Mapping[str, Any]) -> list[list[HeadName]]:
+def names_of(evidence: Mapping[str, Any]) -> Names:
     """What each head is called, by layer and head, from the content of the file."""
-    named: list[list[HeadName]] = []
+    named: Names = []
     for name, head in sorted(evidence["heads"].items(), key=lambda item: _place(item[0])):
         layer, _ = _place(name)
         named += [[] for _ in range(layer + 1 - len(named))]

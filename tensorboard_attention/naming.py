@@ -10,6 +10,8 @@ the share of even attention.
 The rule: a head has a pattern if its share exceeds chance by a threshold in both of two disjoint
 halves of what was measured. Its *special* pattern is the first in SPECIAL that it has, its *usual*
 one the first in USUAL. It is named after the first of these two that is there, or else "mixed".
+From one step of a run to the next a head keeps its name until the share falls to STAYS of the
+threshold: else one that stands at a threshold has another name at every step.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ LEAST = {ONE_TOKEN: 0.2, EVENLY: 0.6}
 WHERE = {ONE_TOKEN: ALL_TEXT, EVENLY: ALL_TEXT}
 for _pattern in (*CROSS_PATTERNS, *PATTERNS):
     LEAST[_pattern.name], WHERE[_pattern.name] = _pattern.least, _pattern.where
+STAYS = 0.75
 FEW = 3  # queries in each half; a pattern that fewer can show may be accident
 MIXED, BROKEN = "mixed", "not finite"
 
@@ -50,6 +53,8 @@ class HeadName(NamedTuple):
     details: str
     interest: float
 
+
+Names = list[list[HeadName]]  # by layer and head
 
 # Of a step at which nothing was measured; live/static/study.js says the same.
 UNMEASURED = HeadName(
@@ -74,10 +79,10 @@ class Shares(NamedTuple):
     queries: np.ndarray
     tokens: Sequence[str]
 
-    @property
-    def is_there(self) -> np.ndarray:
-        """Whether each head has each pattern, shape (head, name)."""
-        least = np.array([LEAST[name] for name in self.names])
+    def is_there(self, before: Sequence[str]) -> np.ndarray:
+        """Whether each head has each pattern, shape (head, name). before: that of `name_heads`."""
+        is_kept = np.array(before or [""])[:, None] == np.array(self.names)
+        least = np.where(is_kept, STAYS, 1) * [LEAST[name] for name in self.names]
         with np.errstate(invalid="ignore"):
             beyond = self.halves - self.chance >= least
         found: np.ndarray = (beyond & (self.queries >= FEW)[:, None]).all(0)
@@ -178,9 +183,10 @@ class Measure:
         )
 
 
-def name_heads(shares: Shares, on: str = "") -> list[HeadName]:
-    """The names of all heads. on: what was measured, said with what holds of this alone."""
-    names = [_name(shares, head, there) for head, there in enumerate(shares.is_there)]
+def name_heads(shares: Shares, on: str = "", before: Sequence[str] = ()) -> list[HeadName]:
+    """The names of all heads. on: what was measured, said with what holds of this alone. before:
+    after which pattern each head was named at the step before."""
+    names = [_name(shares, head, there) for head, there in enumerate(shares.is_there(before))]
     return [name._replace(headline=name.headline + f" ({on})" * bool(on)) for name in names]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorboard_attention.naming import HeadName, Measure, Shares, name_heads
+from tensorboard_attention.naming import Measure, Names, Shares, name_heads
 from tensorboard_attention.patterns import PATTERNS, Text
 
 NEED = "need"
@@ -34,7 +34,7 @@ class Heads(NamedTuple):
 
     scores: dict[str, list[np.ndarray]]
     counts: dict[str, int]
-    names: list[list[HeadName]]
+    names: Names
 
 
 def entropy(maps: np.ndarray) -> np.ndarray:
@@ -62,10 +62,12 @@ def _mean(values: np.ndarray, maps: np.ndarray) -> np.ndarray:
     return found
 
 
-def heads_of(shares: Shares, sizes: Sequence[int], on: str = "") -> Heads:
-    """The measure as scores and names. sizes: how many heads each layer has. on: that of
+def heads_of(
+    shares: Shares, sizes: Sequence[int], on: str = "", before: Sequence[str] = ()
+) -> Heads:
+    """The measure as scores and names. sizes: how many heads each layer has. on, before: those of
     `name_heads`."""
-    ends, names = np.cumsum(sizes)[:-1], name_heads(shares, on)
+    ends, names = np.cumsum(sizes)[:-1], name_heads(shares, on, before)
     known = [name for name in shares.names if name in MEANINGS]
     columns = [shares.names.index(name) for name in known]
     counts = shares.queries.sum(0)

@@ -44,7 +44,7 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
     tokens = [tokenizer.decode_bytes([each]).decode(errors="backslashreplace") for each in ids]
     assert header["tokens"] == tokens and set(header["meanings"]) == set(header["scores"])
     documents = documents_of(model, dataset)
-    measured = HeadNames(model, spell(tokenizer, model.vocab_size), documents).measure()
+    measured = HeadNames(model, spell(tokenizer, model.vocab_size), documents).measure([])
     said = zip(chain(*measured.names), *(chain(*header[name]) for name in FIELDS), strict=True)
     for name, role, (headline, _, interest), details in said:
         assert list(name) == [*role, headline, details, interest]

@@ -214,6 +214,19 @@ def test_a_pattern_is_beyond_chance_in_both_halves() -> None:
         assert (name.label, name.pattern, name.interest) == ("mixed", "", 0)
 
 
+def test_a_head_keeps_its_name_at_a_threshold() -> None:
+    least = LEAST["copies"]
+    labels = []
+    before: list[str] = []
+    for share in (0.95, 1.01, 0.99, 0.76, 0.74, 0.99):
+        (name,) = name_heads(shares([least * share] * 2), before=before)
+        labels.append(kind_of(name.label))
+        before = [name.pattern]
+    assert labels == ["mixed", "copies", "copies", "copies", "mixed", "mixed"]
+    (name,) = name_heads(shares([least * 0.9] * 2), before=["nearby"])
+    assert name.label == "mixed"
+
+
 def test_special_stands_before_usual() -> None:
     found = shares([0.5, 0.6])
     found.halves[:, 0, found.names.index("nearby")] = found.share[

@@ -18,9 +18,11 @@ from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
+from observe.attention import AttentionConfig, AttentionMaps
 from observe.evidence import N_PASSAGES, EvidenceFile, measure_evidence
 from observe.heads import HeadNames, documents_of, spell
 from observe.need import KINDS
+from observe.tensorboard import open_events
 from tensorboard_attention.evidence import read_evidence
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -90,7 +92,7 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     """However many windows are read together: those of 25 tokens are padded beside the long one."""
     monkeypatch.setattr(observe.heads, "ROWS", rows)
     model = make_model()
-    found = measure_evidence(model, None, DATASET, 7)
+    found = measure_evidence(model, None, DATASET, 7, [])
     assert found["step"] == 7 and found["n_tokens"] == sum(len(ids) for ids, _ in windows())
     ids, spelled = found["ids"], found["spelled"]
     offsets = np.cumsum([0, *found["windows"]])
@@ -113,7 +115,7 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert np.sum([*head["kinds"].values()], 0) == pytest.approx(head["need"], abs=5e-4)
     names = (
         HeadNames(model, spell(TOKENIZER, 256), documents_of(model, DATASET, 10_000))
-        .measure()
+        .measure([])
         .names
     )
     assert head["role"][0] == names[1][0].label and head["says"] == names[1][0].headline
@@ -136,7 +138,7 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str, norm: str) -> Non
     block: Any = model.blocks[1]
     with torch.no_grad():
         block.mlp.up.weight[7] = 0  # whose output is always 0
-    found = measure_evidence(model, None, DATASET, 0)
+    found = measure_evidence(model, None, DATASET, 0, [])
     never = found["neurons"][1][7]
     assert (never["passages"], never["raises"], never["lowers"]) == ([], [], [])
     seen: list[torch.Tensor] = []
@@ -180,7 +182,10 @@ def test_a_model_that_has_diverged_keeps_its_result(tmp_path: Path) -> None:
     context = run_context(tmp_path)
     with torch.no_grad():
         next(context.model.parameters()).fill_(torch.nan)
-    EvidenceFile(context).on_finish(trainer_at(context, 3))
+    writer = open_events(tmp_path)
+    maps = AttentionMaps(AttentionConfig("auto", None), context, writer)
+    EvidenceFile(context, maps).on_finish(trainer_at(context, 3))
+    writer.close()
     assert not (tmp_path / "evidence.json").exists()
 
 

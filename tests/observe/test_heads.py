@@ -143,7 +143,7 @@ def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
     """Shorter windows are padded in their batch, and dropout is off."""
     gpt, texts = model().train(), [tale * (1 + n % 2) for n, tale in enumerate(TALES * 4)]
     documents = documents_of(gpt, dataset(texts), 10_000)
-    found = HeadNames(gpt, SPELLED, documents).measure()
+    found = HeadNames(gpt, SPELLED, documents).measure([])
     assert gpt.training
     gpt.eval()
     parts, maps = [], []
@@ -201,10 +201,30 @@ def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
         assert header["scores"].keys() == {*MEANINGS} - {NEED}
         assert header["measured"]["copies"] == documents.where
         assert header["measured"]["entropy"] == "this text"
-    expected = maps.heads.measure()
+    expected = maps.heads.measure([])
     for layer, names in enumerate(expected.names):
         assert logged[20]["roles"][layer] == [[name.label, name.pattern] for name in names]
         assert logged[20]["details"][layer] == [name.details for name in names]
         assert [said for said, *_ in logged[20]["sentences"][layer]] == [
             name.headline for name in names
         ]
+
+
+def test_names_go_on_after_a_resume(tmp_path: Path) -> None:
+    context = run_context(tmp_path, "trainer.max_steps=20", model=model())
+    maps = AttentionMaps(AttentionConfig("4", "ab"), context, writer := open_events(tmp_path))
+    named = {}
+    for step in (4, 8, 12):
+        maps.on_step(trainer_at(context, step))
+        named[step] = maps.named
+    writer.close()
+    for step, last in ((12, 12), (11, 8), (8, 8)):
+        resumed = AttentionMaps(maps.config, context, writer := open_events(tmp_path))
+        resumed.on_start(trainer_at(context, step))
+        writer.close()
+        assert resumed.named == named[last]
+    with open_events(tmp_path / "other") as writer:
+        context = replace(context, folder=tmp_path / "other")
+        resumed = AttentionMaps(maps.config, context, writer)
+        resumed.on_start(trainer_at(context, 12))
+        assert not resumed.named[1], "maps were not logged before"

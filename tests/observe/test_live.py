@@ -74,7 +74,7 @@ def test_names_are_those_of_the_maps_and_at_the_end_those_of_the_evidence(tmp_pa
     observer = weights(tmp_path)
     run_to(observer, 0, 0)
     assert observer.maps.heads
-    measured = observer.maps.heads.measure().names
+    measured = observer.maps.heads.measure([]).names
     first = names(tmp_path)
     assert first == {"0": [[list(head) for head in layer] for layer in measured]}
     step_to(observer, 1)
