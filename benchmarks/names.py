@@ -43,8 +43,10 @@ def measure(path: str) -> Iterator[tuple[int, int, int]]:
     for checkpoint in each_checkpoint(opened):
         one, other = (named(checkpoint, half, HALF) for half in halves(dataset))
         few, many = (named(checkpoint, dataset, n_tokens) for n_tokens in (N_TOKENS, MANY))
-        print(f"{path}, step {checkpoint.step}: {', '.join(name.label for name in many)}")
-        yield len(many), different(one, other), different(few, many)
+        differ = different(one, other), different(few, many)
+        said = ", ".join(name.label for name in many)
+        print(f"{path}, step {checkpoint.step}: {said}; differ: {differ}")
+        yield len(many), *differ
     steps = [step for step in open_log(opened.run.path).steps()["."]["attention"] if step >= FROM]
     names = sorted(head_names(opened.run, steps).items())
     logged = [[*chain.from_iterable(layers)] for _, layers in names]
