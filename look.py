@@ -32,7 +32,7 @@ from zlib import crc32
 
 from common.device import choose_device
 from common.errors import UserError, as_mistake, check_choice, check_folder, print_note, printable
-from common.files import new_file, open_regular, read_json, real_path
+from common.files import naming, new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from data.cache import CacheError
 from data.corpus import Corpus
@@ -50,7 +50,7 @@ from model import GPT, mean_outputs, wiring_matrices
 from observe.attention import Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
-from store.results import TAG, evidence_of, head_names, open_log
+from store.results import TAG, evidence_of, head_names, last_names, open_log
 from store.run import Run, is_latest
 from store.settings import read_settings
 from tensorboard_attention import encode, page
@@ -192,7 +192,7 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     """Measure what heads and neurons do over a part of the validation split, and print the roles of
     heads."""
     corpus, dataset = opened.text(config.cache_dir)
-    before = opened.head_names() or []
+    _, before = last_names(opened.run, opened.step)
     with as_mistake("evidence: ", "; leave it out"):  # also of weights that are not finite
         found = measure_evidence(opened.model, corpus, dataset, opened.step, before)
         write_evidence(opened.run.path, found)
@@ -238,19 +238,21 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
         mark = printable(repr("".join(parts)))
         print(f"Put {mark} in front, as in training; start=text leaves it out")
     kept = opened.first_tokens(text, config.start)
-    events = open_events(opened.run.path)
     tag = f"{'bare ' if is_bare else ''}text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(text.encode()):08x}"
     entries, floor = [], opened.floor(kept)
-    for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
-        probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag, floor)
-        wires, names = wiring_matrices(checkpoint.model, probe.tokens[0]), checkpoint.head_names()
-        known = Heads({}, {}, names) if names else None
-        maps, said = probe.log(checkpoint.step, known, wiring=wires)
-        shown = encode(maps, probe.spelled, wiring=wires, names=names, guesses=said)
-        entries.append((tag, checkpoint.step, shown))
-    events.close()
+    with naming(opened.run.path):
+        events = open_events(opened.run.path)
+        for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
+            probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag, floor)
+            wires = wiring_matrices(checkpoint.model, probe.tokens[0])
+            names = checkpoint.head_names()
+            known = Heads({}, {}, names) if names else None
+            maps, said = probe.log(checkpoint.step, known, wiring=wires)
+            shown = encode(maps, probe.spelled, wiring=wires, names=names, guesses=said)
+            entries.append((tag, checkpoint.step, shown))
+        events.close()
     steps = ", ".join(f"{step}" for _, step, _ in entries)
     folder = real_path(opened.run.path)
     logdir = opened.run.path.parent if opened.run.path.name else folder.parent

@@ -29,7 +29,7 @@ from model import GPT, eval_mode, wiring_matrices
 from observe.context import RunContext
 from observe.figures import draw_heads
 from observe.heads import HeadNames, documents_of, read_maps, spell
-from store.results import TAG, head_names, open_log
+from store.results import TAG, last_names
 from store.run import Run
 from tensorboard_attention import Guesses, add_attention
 from tensorboard_attention.naming import Names
@@ -124,9 +124,7 @@ class AttentionMaps(Callback):
             self.on_step(trainer)
         else:
             with suppress(OSError, ValueError):  # of a damaged log
-                logged = open_log(self.run.path).steps().get(".", {}).get(TAG, [])
-                last = [step for step in logged if step <= trainer.state.step][-1:]
-                self.named = next(iter(head_names(self.run, last).items()), self.named)
+                self.named = last_names(self.run, trainer.state.step)
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
@@ -252,10 +250,10 @@ class Probe:
         best = logs.topk(min(MAX_SAID, logs.shape[1])).indices.tolist()
         rows = []
         for place, (chances, ids) in enumerate(zip(logs.exp(), best, strict=True)):
-            known = floor.next_tokens[place] if place < len(floor.next_tokens) else None
-            likely = sorted(known or (), key=lambda id: -(known or {})[id])[:MAX_SAID]
+            known = floor.next_tokens[place]
+            likely = sorted(known, key=lambda id: -known[id])[:MAX_SAID]
             said = [
-                (id, chances[id].item(), math.nan if known is None else known.get(id, 0.0))
+                (id, chances[id].item(), known.get(id, 0.0) if known else math.nan)
                 for id in dict.fromkeys((*ids, *likely))
             ]
             said.sort(key=lambda row: -row[1])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from common.files import replace_text
 from data.batches import UNSCORED
 from data.corpus import Corpus
-from data.documents import Window
+from data.documents import N_TOKENS, Window
 from data.encoding import Dataset
 from model import GPT, eval_mode, mean_outputs, record_attention
 from model.gpt import blocks_of
@@ -51,7 +52,7 @@ Tokens = Int64[Tensor, "window query"]
 
 MIN_TOKENS, MAX_TOKENS = 512, 32_768
 SHARE_OF_RUN = 0.01  # of the products of a run that those of measuring may be
-N_PASSAGES, N_ATTENDED, N_TOKENS = 8, 3, 6
+N_PASSAGES, N_ATTENDED, N_MOVED = 8, 3, 6  # of neurons: tokens raised and lowered
 
 
 @contextmanager
@@ -95,7 +96,11 @@ def measure_evidence(
         for weights in found.add(inputs, targets, [next(windows) for _ in inputs])
     )
     with torch.no_grad(), eval_mode(model):
-        heads = HeadNames(model, spelled, documents).measure(before, maps)
+        if n_tokens < N_TOKENS:  # names rest on no fewer than at every logged step
+            deque(maps, 0)
+            heads = HeadNames(model, spelled, documents_of(model, dataset)).measure(before)
+        else:
+            heads = HeadNames(model, spelled, documents).measure(before, maps)
     config = model.config
     places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
@@ -248,8 +253,8 @@ class Evidence:
             written = written - written.mean(-1, keepdim=True)
         written = written * norm.get_parameter("weight").float()
         logits = written @ self.model.unembedding.weight.float().T  # neuron, token
-        raised = logits.topk(N_TOKENS).indices.tolist()
-        lowered = logits.topk(N_TOKENS, largest=False).indices.tolist()
+        raised = logits.topk(N_MOVED).indices.tolist()
+        lowered = logits.topk(N_MOVED, largest=False).indices.tolist()
         active = (self.active[layer] / self.n_tokens).tolist()
         return [
             {

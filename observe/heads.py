@@ -7,6 +7,7 @@ names are those of the rule of `tensorboard_attention.naming`, whatever the numb
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -88,8 +89,8 @@ class HeadNames:
         was measured. maps: of each window in order, if they are at hand."""
         config = self.model.config
         shares = self.measure_maps(self._maps() if maps is None else maps)
-        patterns = [name.pattern for layer in before for name in layer]
-        return heads_of(shares, [config.n_heads] * config.n_layers, before=patterns)
+        sizes = [config.n_heads] * config.n_layers
+        return heads_of(shares, sizes, before=[*chain.from_iterable(before)])
 
     def _maps(self) -> Iterator[Maps]:
         windows = iter(self.documents.windows)

@@ -11,9 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from common.console import SteadyConsole
 from common.errors import printable
 from data.encoding import Dataset
 from data.tales import Tales
@@ -167,12 +167,8 @@ class Terminal(Callback):
         )
 
 
-class RunConsole(Console):
+class RunConsole(SteadyConsole):
     """On a terminal, prints `printable` text, whose lines Rich wraps; else the exact text."""
-
-    def show_cursor(self, show: bool = True) -> bool:
-        """Never hide the cursor: a process that is killed could not show it again."""
-        return False
 
     def print(self, *objects: Any, **options: Any) -> None:
         if self.is_terminal or not all(isinstance(each, str) for each in objects):

@@ -177,6 +177,15 @@ def head_names(run: Run, steps: Iterable[int]) -> dict[int, Names]:
     return found
 
 
+def last_names(run: Run, step: int) -> tuple[int, Names]:
+    """The last step up to `step` at which heads were measured during the training, and what they
+    were called then; none: -1, []."""
+    index = open_log(run.path)
+    logged = [found for found in index.steps().get(".", {}).get(TAG, []) if found <= step]
+    names = _logged_names(index, logged[-1]) if logged else None
+    return (logged[-1], names) if names else (-1, [])
+
+
 def _logged_names(index: Index, step: int) -> Names | None:
     from tensorboard_attention.naming import HeadName  # as in `open_log`
     from tensorboard_attention.strict import from_json

@@ -464,7 +464,7 @@ def check_new(path: str | None) -> None:
         path.encode()
     except UnicodeEncodeError:
         raise UserError(f"run_dir: {path} is not UTF-8; choose another folder") from None
-    if is_latest(path) or real_path(target) == real_path(RUNS):
+    if is_latest(path) or real_path(target) in (real_path(RUNS), real_path(Path())):
         raise UserError(f"run_dir: {path!r} is reserved; choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         is_run = (target / "config.yaml").is_file()

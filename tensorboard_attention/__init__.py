@@ -9,3 +9,13 @@ from tensorboard_attention.export import page
 from tensorboard_attention.notebook import show
 from tensorboard_attention.summary import Guesses, add_attention, attention_summary, encode
 from tensorboard_attention.twins import match_heads
+
+__all__ = [
+    "Guesses",
+    "add_attention",
+    "attention_summary",
+    "encode",
+    "match_heads",
+    "page",
+    "show",
+]

@@ -11,7 +11,8 @@ The rule: a head has a pattern if its share exceeds chance by a threshold in bot
 halves of what was measured. Its *special* pattern is the first in SPECIAL that it has, its *usual*
 one the first in USUAL. It is named after the first of these two that is there, or else "mixed".
 From one step of a run to the next a head keeps its name until the share falls to STAYS of the
-threshold: else one that stands at a threshold has another name at every step.
+threshold, or a more special pattern is there: else one that stands at a threshold has another name
+at every step.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class HeadName(NamedTuple):
     details: str
     interest: float
 
+    @property
+    def said(self) -> str:
+        """The label without its percentage; "" for none."""
+        return self.label.rpartition(" ")[0] if self.pattern else ""
+
 
 Names = list[list[HeadName]]  # by layer and head
 
@@ -79,14 +85,21 @@ class Shares(NamedTuple):
     queries: np.ndarray
     tokens: Sequence[str]
 
-    def is_there(self, before: Sequence[str]) -> np.ndarray:
+    def is_there(self, before: Sequence[HeadName]) -> np.ndarray:
         """Whether each head has each pattern, shape (head, name). before: that of `name_heads`."""
-        is_kept = np.array(before or [""])[:, None] == np.array(self.names)
-        least = np.where(is_kept, STAYS, 1) * [LEAST[name] for name in self.names]
+        least = np.tile([LEAST[name] for name in self.names], (len(self.share), 1))
+        for head, last in enumerate(before):
+            for place, name in enumerate(self.names):
+                if self.said(head, name) == last.said:
+                    least[head, place] *= STAYS
         with np.errstate(invalid="ignore"):
             beyond = self.halves - self.chance >= least
         found: np.ndarray = (beyond & (self.queries >= FEW)[:, None]).all(0)
         return found
+
+    def said(self, head: int, name: str) -> str:
+        """What a head that has the pattern is called."""
+        return f"looks at '{label(self.tokens[head])}'" if name == ONE_TOKEN else name
 
 
 class Measure:
@@ -183,9 +196,9 @@ class Measure:
         )
 
 
-def name_heads(shares: Shares, on: str = "", before: Sequence[str] = ()) -> list[HeadName]:
+def name_heads(shares: Shares, on: str = "", before: Sequence[HeadName] = ()) -> list[HeadName]:
     """The names of all heads. on: what was measured, said with what holds of this alone. before:
-    after which pattern each head was named at the step before."""
+    the names at the step before."""
     names = [_name(shares, head, there) for head, there in enumerate(shares.is_there(before))]
     return [name._replace(headline=name.headline + f" ({on})" * bool(on)) for name in names]
 
@@ -216,8 +229,8 @@ def _name(shares: Shares, head: int, there: np.ndarray) -> HeadName:
 
 
 def _label(shares: Shares, head: int, name: str) -> str:
-    text = f"looks at '{label(shares.tokens[head])}'" if name == ONE_TOKEN else name
-    return f"{text} {100 * shares.share[head, shares.names.index(name)]:.0f}%"
+    share = shares.share[head, shares.names.index(name)]
+    return f"{shares.said(head, name)} {100 * share:.0f}%"
 
 
 def _detail(shares: Shares, head: int, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorboard_attention.naming import Measure, Names, Shares, name_heads
+from tensorboard_attention.naming import HeadName, Measure, Names, Shares, name_heads
 from tensorboard_attention.patterns import PATTERNS, Text
 
 NEED = "need"
@@ -63,7 +63,7 @@ def _mean(values: np.ndarray, maps: np.ndarray) -> np.ndarray:
 
 
 def heads_of(
-    shares: Shares, sizes: Sequence[int], on: str = "", before: Sequence[str] = ()
+    shares: Shares, sizes: Sequence[int], on: str = "", before: Sequence[HeadName] = ()
 ) -> Heads:
     """The measure as scores and names. sizes: how many heads each layer has. on, before: those of
     `name_heads`."""

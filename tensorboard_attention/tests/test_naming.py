@@ -12,6 +12,7 @@ from tensorboard_attention.naming import (
     EVENLY,
     LEAST,
     ONE_TOKEN,
+    HeadName,
     Measure,
     Shares,
     kind_of,
@@ -217,14 +218,19 @@ def test_a_pattern_is_beyond_chance_in_both_halves() -> None:
 def test_a_head_keeps_its_name_at_a_threshold() -> None:
     least = LEAST["copies"]
     labels = []
-    before: list[str] = []
+    before: list[HeadName] = []
     for share in (0.95, 1.01, 0.99, 0.76, 0.74, 0.99):
         (name,) = name_heads(shares([least * share] * 2), before=before)
         labels.append(kind_of(name.label))
-        before = [name.pattern]
+        before = [name]
     assert labels == ["mixed", "copies", "copies", "copies", "mixed", "mixed"]
-    (name,) = name_heads(shares([least * 0.9] * 2), before=["nearby"])
-    assert name.label == "mixed"
+    (nearby,) = name_heads(shares([0.9] * 2, name="nearby"))
+    assert name_heads(shares([least * 0.9] * 2), before=[nearby])[0].label == "mixed"
+    odd = shares([0.5] * 2, name=ONE_TOKEN)
+    fewer, before = shares([0.19] * 2, name=ONE_TOKEN), name_heads(odd)
+    assert name_heads(fewer, before=before)[0].label == r"looks at ''odd' 19%"
+    other = fewer._replace(tokens=["other"])
+    assert name_heads(other, before=before)[0].label == "mixed", "it is another name"
 
 
 def test_special_stands_before_usual() -> None:
