@@ -83,8 +83,8 @@ def printable(text: str) -> str:
 
 
 def print_note(line: str) -> None:
-    """Print a note or warning on standard error, as `printable` text."""
-    print(printable(line), file=sys.stderr)
+    """Print a note or warning on standard error, as `printable` text in one line."""
+    print(printable(line).replace("\n", "\\n"), file=sys.stderr)
 
 
 def token_label(token: bytes, longest: int = 14) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 from common.errors import UserError, check_range, installing, pluralize, printable, reason
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
+from data.decoding import not_utf8
 from data.files import BACKUP, find_files, is_hidden, is_local, local_path
 from data.split import split_documents
 
@@ -139,6 +140,8 @@ class Streamed(Corpus):
                 yield from filter(None, self._read(name, self.config.field))
             except UserError:
                 raise
+            except UnicodeDecodeError as error:
+                raise UserError(f"data.path: {printable(name)} {not_utf8(error)}") from error
             except Exception as error:  # each format and file system has its own
                 raise UserError(
                     f"data.path: {printable(name)} cannot be read ({reason(error)}); repair it, "

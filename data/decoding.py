@@ -41,6 +41,16 @@ def convert(name: str) -> str:
     return f"convert it first: iconv -f {name} -t UTF-8 FILE > NEW"
 
 
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """What a file is whose bytes are not UTF-8, and what to do."""
+    around = error.object[max(0, error.start - HEAD // 2) :][:HEAD]
+    if name := wide_encoding(around):
+        return f"is {name}, and not UTF-8; {convert(name)}"
+    if is_western(around):
+        return f"is not UTF-8; it looks like Windows-1252: {convert('WINDOWS-1252')}"
+    return "is not UTF-8; convert it, or choose other files"
+
+
 def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
     unfinished = decoder.getstate()[0]
     try:

@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from common.console import SteadyConsole
 from common.errors import pluralize
 from common.files import SUMS, find_damage, read_json, read_text, write_sums
 from data.cache import publish
@@ -52,7 +52,7 @@ THREADS = os.cpu_count() or 1
 def show_encoding(n_bytes: int) -> Iterator[Advance]:
     """Show a bar until the end of the block; yields what shows how many bytes and documents are
     encoded. n_bytes: of the whole text; 0 if that is unknown."""
-    console = Console(stderr=True)
+    console = SteadyConsole(stderr=True)
     with Progress(
         *(TextColumn("Encoding"), BarColumn(), TextColumn("{task.fields[documents]:,} documents,")),
         *(TransferSpeedColumn(), TimeRemainingColumn()),

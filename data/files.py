@@ -13,7 +13,7 @@ from common.errors import UserError, pluralize, print_note
 from common.files import real_path
 
 # What editors leave beside a text.
-BACKUP = re.compile(r".*~|#.*#|.*\.bak", re.IGNORECASE)
+BACKUP = re.compile(r".*~|#.*#|.*\.bak", re.IGNORECASE | re.DOTALL)
 
 
 def local_path(path: str) -> Path:
@@ -73,14 +73,31 @@ def readable(name: object) -> Iterator[None]:
 def _files_below(chosen: Path) -> tuple[list[Path], list[str]]:
     """The files below a folder, and what is left out. Those of runs are: a run in a folder of texts
     would be trained on its own log."""
-    below = [*chosen.rglob("*")]
+    below = [*_below(chosen)]
     runs = {folder for folder in below if is_run(folder)}
     found, left_out = _divided(
         (file for file in below if file.is_file() and runs.isdisjoint(file.parents)), chosen
     )
+    broken = sum(file.is_symlink() and not file.exists() for file in below)
+    left_out += [pluralize(broken, "broken link")] if broken else []
     left_out += [f"the run {run}" for run in sorted(runs)[:5]]
     left_out += [f"{len(runs) - 5:,} more"] if len(runs) > 5 else []
     return found, left_out
+
+
+def _below(chosen: Path) -> Iterator[Path]:
+    """All files and folders below a folder, also behind links, but for those that lead back.
+    Raises OSError for a folder that cannot be listed, unless it is hidden."""
+
+    def check(error: OSError) -> None:
+        if not is_hidden(Path(error.filename), chosen):
+            raise error
+
+    for name, folders, files in os.walk(chosen, onerror=check, followlinks=True):
+        folder = Path(name)
+        above = {real_path(each) for each in (folder, *folder.parents)}
+        folders[:] = [each for each in folders if real_path(folder / each) not in above]
+        yield from (folder / each for each in (*folders, *files))
 
 
 def _divided(files: Iterable[Path], folder: Path) -> tuple[list[Path], list[str]]:

@@ -36,8 +36,8 @@ class Floor(NamedTuple):
 
     nats: the information of each token, given those before it: the loss of a perfect model. NaN
         from the first one on that no tale has there.
-    next_tokens: after each token, the probability of every token that can come next, by id; of the
-        tokens whose nats are known.
+    next_tokens: after each token, the probability of every token that can come next, by id; {}
+        where that is not known.
     unknown: why some nats are NaN, in one line; "" if none are.
     """
 
@@ -64,7 +64,7 @@ class Derivation(NamedTuple):
 
 def no_floor(n_tokens: int, why: str) -> Floor:
     """That of a text of which nothing is known."""
-    return Floor(np.full(n_tokens, np.nan), [], why)
+    return Floor(np.full(n_tokens, np.nan), [{}] * n_tokens, why)
 
 
 def next_tokens(
@@ -137,13 +137,14 @@ def _read(
     known = [chances[token] for token, chances in zip(tokens[:n_known], found, strict=False)]
     nats = np.full(len(tokens), np.nan)
     nats[:n_known] = np.abs(np.log(known))  # of a certain token, the sum can be rounded above one
+    next_tokens = found[1:] + [{}] * (len(tokens) - n_known)
     if n_known == len(tokens):
-        return Floor(nats, found[1:])
+        return Floor(nats, next_tokens)
     words = _WORD_START.split(text)
     ends = np.cumsum([len(encode(word)) for word in words])
     place = min(int(np.searchsorted(ends, n_known - len(given), side="right")), len(words) - 1)
     cut = ", or ends within a word" if place == len(words) - 1 else ""
-    return Floor(nats, found[1:], f"text: is no tale, from {words[place]!r:.80} on{cut}")
+    return Floor(nats, next_tokens, f"text: is no tale, from {words[place]!r:.80} on{cut}")
 
 
 def _chances(

@@ -1,7 +1,7 @@
 """The texts of one field in a file of rows: jsonl, csv, parquet, arrow, or lines of text.
 
-A file is local or at a URL, and compressed if its suffix says so. Nothing else of a row is read or
-converted: other fields can have any type, or be missing in some files. Memory does not grow with
+A file is local or at a URL, and compressed if its suffix says so. Other fields can have any
+type, or be missing in some files. Memory does not grow with
 the file, unless it is one JSON value.
 
 The readers raise UserError, naming `data.field`, for a field that is missing or not text, and
@@ -28,6 +28,10 @@ from fsspec.compression import register_compression
 
 from common.errors import UserError, printable
 
+# A number may be longer than Python converts: it is no text.
+DECODER = json.JSONDecoder(
+    strict=False, parse_int=lambda digits: int(digits) if len(digits) < 1000 else float(digits)
+)
 BLOCK = 1 << 22  # bytes of JSON that are parsed at a time
 ROWS = 1000  # that are read at a time where a file does not say it
 TEXTS = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
@@ -80,17 +84,19 @@ def json_texts(name: str, field: str) -> Iterator[str | None]:
 def _has_lines(block: bytes) -> bool:
     """Whether the first line is an object."""
     try:
-        return isinstance(json.loads(block.lstrip().partition(b"\n")[0]), dict)
+        return isinstance(
+            DECODER.decode(block.lstrip().partition(b"\n")[0].decode("utf-8-sig")), dict
+        )
     except ValueError:
         return False
 
 
 def _objects(block: bytes, n_lines: int = 0) -> Iterator[dict[str, Any]]:
     """Raises ValueError for damaged JSON, and for rows of other kinds. n_lines: those before."""
-    text, decoder, place = block.decode("utf-8-sig").strip(), json.JSONDecoder(strict=False), 0
+    text, place = block.decode("utf-8-sig").strip(), 0
     while place < len(text):
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, place = DECODER.raw_decode(text, place)
         except json.JSONDecodeError as error:
             around = text[max(error.pos - 20, 0) : error.pos + 20]
             line = n_lines + error.lineno
@@ -122,7 +128,9 @@ def csv_texts(name: str, field: str, separator: str = ",") -> Iterator[str | Non
     """Every column is text."""
     csv.field_size_limit((1 << 31) - 1)
     with _open(name) as file:
-        rows = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=separator)
+        rows = csv.reader(
+            io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=separator, strict=True
+        )
         names = next(rows, [])
         _check(name, field, names)
         if names.count(field) > 1:

@@ -198,16 +198,16 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
             raise UserError(f"{problem} needs {needed}; give more text")
         if not total:
             raise UserError("data: contains no text; choose other files, or another field")
-        if dataset.report and not count:
+        if dataset.report and not count and split == "val":
             raise UserError(
                 f"{problem} needs {needed}; give more texts: equal ones are in one split"
             )
-        fraction = math.ceil(110 * needed / total) / 100  # a tenth more
-        if fraction <= 0.5:
-            fraction = fraction if split == "val" else 1 - fraction
+        enough, share = math.ceil(110 * needed / total) / 100, count / total  # a tenth more
+        if share < enough <= 0.5:
+            fraction = enough if split == "val" else 1 - enough
             remedy = f"set data.val_fraction to {fraction:.2f}, give more text"
         else:
-            remedy = f"the whole text has {total:,}: give more text"
+            remedy = f"the whole text has {pluralize(total, 'token')}: give more text"
         raise UserError(
             f"{problem} model.context_length={context_length} needs {needed}; {remedy} or lower "
             "model.context_length"

@@ -381,6 +381,9 @@ BAD = {
     "e.parquet": (parquet(TEXTS, "body"), "^data.field: .*no field 'text'; .*one of body$"),
     "f.jsonl": (b'{"text": "a"}\n{"id": "b", "text": 12}\n', "'text' of row 2 is 12, and not text"),
     "g.csv": (b"text,text\na,b\n", "^data.field: .* has several columns 'text'"),
+    "i.csv": (b'text\na\n"b\nc\n', "cannot be read .*unexpected end of data"),
+    "j.csv": (b"text\nd\xe9j\xe0 vu, and more of it\n", "is not UTF-8; it looks like Windows-1252"),
+    "k.jsonl": ('{"text": "a"}\n'.encode("utf-16"), "is UTF-16LE, and not UTF-8; convert it first"),
     "h.csv": (b"id, text\na,b\n", "^data.field: .* choose one of id, ' text'$"),
 }
 

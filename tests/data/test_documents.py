@@ -93,7 +93,7 @@ def test_files_that_are_not_utf8_to_their_end_are_skipped_and_named(tmp_path: Pa
     [
         ({"val_fraction": 1e-9}, r"set data\.val_fraction to 0\.03, give more text or lower"),
         ({"val_fraction": 0.99}, r"set data\.val_fraction to 0\.97, give more text or lower"),
-        ({"separator": "."}, r"the whole text has 6: give more text or lower model\.context_"),
+        ({"separator": "."}, r"the whole text has 6 tokens: give more text or lower model"),
     ],
 )
 def test_a_split_that_is_too_short_is_refused(

@@ -197,7 +197,9 @@ def test_a_text_that_is_no_tale(text: str, known: str, says: str) -> None:
     tokenizer = make("byte").of_text((), "\n\n")
     floor = floor_of(tokenizer.encode_document(text), tokenizer)
     assert floor.unknown.startswith(f"text: is no tale, from {says}")
-    assert np.isfinite(floor.nats).sum() == len(floor.next_tokens) == len("\n\n" + known)
+    n_known = len("\n\n" + known)
+    assert np.isfinite(floor.nats).sum() == n_known
+    assert [*map(bool, floor.next_tokens)] == [n < n_known for n in range(len(floor.nats))]
     assert np.isfinite(floor.nats[: len("\n\n" + known)]).all()
     tensor: Any = torch.tensor(tokenizer.encode_document(text))
     np.testing.assert_array_equal(floor_of(tensor, tokenizer).nats, floor.nats)

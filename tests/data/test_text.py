@@ -230,3 +230,23 @@ def test_links_in_circles_are_followed_once(tmp_path: Path, pattern: str) -> Non
     (folder / "loop").symlink_to(".")
     (folder / "same.txt").symlink_to("a.txt")
     assert whole_text(f"{folder}{pattern}") == "Once."
+
+
+def test_links_to_folders_are_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, other = tmp_path / "mix", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+        (each / f"{each.name}.txt").write_text(each.name)
+    (folder / "more").symlink_to(other)
+    (other / "back").symlink_to(folder)
+    (folder / "gone").symlink_to("nowhere")
+    found = find_files(str(folder))
+    assert found == [folder / "mix.txt", folder / "more/other.txt"]
+    assert capsys.readouterr().err == "note: left out 1 broken link\n"
+
+
+def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Once.")
+    (tmp_path / "a\nb.bak").touch()
+    find_files(str(tmp_path))
+    assert capsys.readouterr().err == "note: left out 1 backup of an editor (a\\nb.bak)\n"
