@@ -19,10 +19,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from common.console import SteadyConsole
 from common.device import choose_device
 from common.errors import UserError, check_choice, check_folder, check_range, print_note
 from common.settings import Values, build
@@ -146,7 +146,7 @@ def choose_data(given: Any, own: Any, split: str) -> Any:
 def show_progress(batches: EvalBatches) -> Iterable[tuple[Tensor, Tensor]]:
     """The batches, with a progress bar while they are read; one line instead if standard error is
     no terminal."""
-    console = Console(stderr=True)
+    console = SteadyConsole(stderr=True)
     if not console.is_terminal:
         print_note(f"evaluating {batches.n_targets:,} tokens")
     return track(

@@ -55,3 +55,26 @@ from model import (  # noqa: E402
 from store.results import results  # noqa: E402
 from tensorboard_attention import add_attention, show  # noqa: E402
 from tensorboard_attention.twins import match_heads  # noqa: E402
+
+__all__ = [
+    "GPT",
+    "Circuit",
+    "ModelConfig",
+    "OpenRun",
+    "Reading",
+    "ablate",
+    "add_attention",
+    "circuit",
+    "edit",
+    "explain_score",
+    "look",
+    "match_heads",
+    "mean_outputs",
+    "open_run",
+    "patch",
+    "record_attention",
+    "results",
+    "show",
+    "wiring",
+    "wiring_matrices",
+]

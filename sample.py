@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from common.console import SteadyConsole
 from common.device import DTYPES, choose_device
 from common.errors import UserError, check_choice, check_range, printable
 from common.settings import Values, build
@@ -84,7 +85,7 @@ def main(values: Values) -> None:
 def write(writer: Writer, config: SampleConfig, source: str = "") -> None:
     """Write one or more samples, coloured if that is asked for and possible. `source`, if given, is
     printed on standard error before the first token."""
-    console = Console(highlight=False)
+    console = SteadyConsole(highlight=False)
     if config.show is None or not console.color_system:
         print_samples(writer, config, source)
     else:

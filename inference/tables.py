@@ -143,7 +143,7 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
             *(_or_unknown(float(values[place].neg().exp()), ".1%") for values in (losses, known)),
             _or_unknown(float(losses[place] - known[place]), "+.3f"),
             _likeliest(tokenizer, chances),
-            _likeliest(tokenizer, (floor.next_tokens + [{}] * len(ids))[place]),
+            _likeliest(tokenizer, floor.next_tokens[place]),
         )
     Console(width=WIDTH, highlight=False, markup=False).print(table)
     of_both = losses.isfinite() & known.isfinite() & (torch.arange(len(ids)) >= begun)

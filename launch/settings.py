@@ -278,7 +278,7 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
     named = {name for name in FREE if f"model.{name}" in given}
-    experiment: Values = next(map(read_yaml, experiment_files()), {})  # as it is written
+    experiment: Values = next(map(read_yaml, experiment_files()), {}) or {}  # as it is written
     named |= {*DROPOUTS} & {*(experiment.get("model") or {})}
     changes = {name: composed["model"][name] for name in FREE if name in named}
     length = changes.get("context_length", model.context_length)

@@ -145,7 +145,6 @@ def test_all_steps_of_the_own_probe_fit_into_a_page(run: Path) -> None:
     expected, names = logged(run, "attention"), open_run(run, "last").head_names()
     assert names
     said = json.loads(json.dumps(name_fields(names)))
-    assert expected[6][0]["details"] != said["details"], "at the end, of more documents"
     expected[6][0].update(said)
     assert found == expected and [*found] == [0, 3, 6]
 

@@ -130,6 +130,8 @@ def test_a_folder_that_a_user_calls_latest_is_that_folder(here: Path, path: str)
     for name in ("latest", "runs/latest"):
         with pytest.raises(UserError, match=rf"^run_dir: .*{name}.* (is reserved|exists)"):
             check_new(name)
+    with pytest.raises(UserError, match=r"^run_dir: '\.' is reserved"):
+        check_new(".")
 
 
 @pytest.mark.parametrize("name", ["auto", "null", "it's"])
