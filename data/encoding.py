@@ -112,10 +112,9 @@ def read_tokens(folder: Path, tokenizer: Tokenizer, corpus: Corpus) -> Dataset |
         whole, n_documents = len(documents[1]) - n_ends, sum(map(len, documents)) - n_ends
         parts = [pluralize(whole, "document")] if whole or not n_ends else []
         parts += [f"the {'end' if n_ends == 1 else 'ends'} of {n_ends:,}"] if n_ends else []
-        report = (
-            f"{pluralize(n_documents, 'document')}, {decimal(metadata['bytes'])} of text; "
-            f"{' and '.join(parts)} for validation"
-        )
+        report = f"{pluralize(n_documents, 'document')}, {decimal(metadata['bytes'])} of text"
+        if len(train):  # or else it is not divided
+            report += f"; {' and '.join(parts)} for validation"
     sums = dict(line.split("  ")[::-1] for line in read_text(folder / SUMS).splitlines())
     if corpus.document_end is not None:
         # The index follows from the tokens; older runs have the checksum of one document's index.

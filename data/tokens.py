@@ -193,7 +193,8 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
         count = len(getattr(dataset, split))
         if count >= needed:
             continue
-        problem = f"data: the {split} split has {pluralize(count, 'token')}, but"
+        name = f"{split} split" if count < total or len(splits) > 1 else "text"
+        problem = f"data: the {name} has {pluralize(count, 'token')}, but"
         if len(splits) == 1:  # to evaluate
             raise UserError(f"{problem} needs {needed}; give more text")
         if not total:

@@ -19,11 +19,12 @@ from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
+from observe.evidence import EvidenceFile
 from observe.heads import HeadNames, documents_of, spell
 from observe.tensorboard import open_events
-from tensorboard_attention.naming import Measure, name_heads
+from tensorboard_attention.naming import Measure, Names, name_heads
 from tensorboard_attention.patterns import Text
-from tensorboard_attention.scores import MEANINGS, NEED
+from tensorboard_attention.scores import MEANINGS, NEED, Heads
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
 
@@ -210,7 +211,14 @@ def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
         ]
 
 
-def test_names_go_on_after_a_resume(tmp_path: Path) -> None:
+def test_names_go_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, measure = [], HeadNames.measure
+
+    def recorded(heads: HeadNames, before: Names, maps: Any = None) -> Heads:
+        given.append(before)
+        return measure(heads, before, maps)
+
+    monkeypatch.setattr(HeadNames, "measure", recorded)
     context = run_context(tmp_path, "trainer.max_steps=20", model=model())
     maps = AttentionMaps(AttentionConfig("4", "ab"), context, writer := open_events(tmp_path))
     named = {}
@@ -218,6 +226,9 @@ def test_names_go_on_after_a_resume(tmp_path: Path) -> None:
         maps.on_step(trainer_at(context, step))
         named[step] = maps.named
     writer.close()
+    EvidenceFile(context, maps).on_finish(trainer_at(context, 12))
+    assert given == [[], *(names for _, names in named.values())]
+    (tmp_path / "evidence.json").write_text("{}")  # names go on from those of the log
     for step, last in ((12, 12), (11, 8), (8, 8)):
         resumed = AttentionMaps(maps.config, context, writer := open_events(tmp_path))
         resumed.on_start(trainer_at(context, step))
