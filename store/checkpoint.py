@@ -173,8 +173,9 @@ class Checkpoints:
         run, steps, best = self.folder.parent, self.steps, self._best
         if not steps and best is None:
             raise UserError(
-                f"{setting}: {run} has no checkpoint yet; wait for its first (every "
-                "trainer.checkpoint_every steps) if it is still training, or choose another run"
+                f"{setting}: {run} has no checkpoint; wait for its first (every "
+                "trainer.checkpoint_every steps) if it is still training, put one back if it has "
+                "lost them, or choose another run"
             )
         if name == "best" and best is None:
             last = self.find("last", setting)
