@@ -89,8 +89,7 @@ export class LivePage extends Inspector {
 
   // Shows what could have been in the place of a token.
   look(place) {
-    const { begun } = this.study.vocabulary;
-    if (place < 1 || place + this.reading.from < begun) return;
+    if (place < Math.max(1, this.reading.begun)) return;
     return this.set({ place, token: Math.max(0, place - 1) }); // where it was predicted
   }
 
@@ -192,10 +191,10 @@ export class LivePage extends Inspector {
     this.main.classList.toggle("differing", state.view === "change");
     this.panels[0].title.textContent = `L${layer}H${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);
-    const { losses, before, tokens } = reading;
+    const { tokens } = reading;
     const worst = Math.log(this.data.config.vocab_size);
     const floor = this.sure?.map(([nats]) => nats);
-    this.surprise.show(tokens, losses, before?.losses, worst, state.place, this.author.wroteBroken, floor);
+    this.surprise.show(reading, worst, state.place, this.author.wroteBroken, floor);
     this.grow();
     const all = reading.from + tokens.length;
     const cut = `The model sees the last ${tokens.length} of ${all} tokens: at most ${this.data.config.context_length} fit its context.`;
@@ -203,7 +202,9 @@ export class LivePage extends Inspector {
     const hasBytes = tokens.some((token) => /\\x[0-9a-f]{2}/.test(token));
     const unknown = "The perfect reader knows the texts of “Try” alone, and their beginnings; this is another text.";
     const isUnknown = !floor && this.perfect.texts.length;
-    this.seen.textContent = [reading.from && cut, hasBytes && bytes, isUnknown && unknown].filter(Boolean).join(" ");
+    const start = "It goes on from the tokens without a colour, which are not of your text.";
+    const hasStart = reading.begun > 1 && Number.isNaN(reading.losses[reading.begun - 1]);
+    this.seen.textContent = [reading.from && cut, hasStart && start, hasBytes && bytes, isUnknown && unknown].filter(Boolean).join(" ");
     this.main.classList.toggle("blank", !this.input.value && !this.author.busy);
     const { busy, before: undoable } = this.author;
     this.writing.show(state.sampling, busy, !busy && Boolean(undoable));

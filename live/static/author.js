@@ -38,7 +38,7 @@ export class Author {
   // The text may be split into other tokens than the model wrote: then these are kept too.
   #goOn(ids) {
     const { vocabulary } = this.app.study;
-    const text = vocabulary.decode(ids);
+    const text = vocabulary.decode(ids, vocabulary.begun(this.app.state));
     const same = vocabulary.encode(text).join() === ids.join();
     if (this.app.input.value !== text) this.app.input.value = text;
     return this.app.set({ text, ids: same ? null : ids, place: null, token: NEWEST });
@@ -110,8 +110,8 @@ export class Author {
   }
 
   #write(ids) {
-    const { input, study } = this.app;
-    input.value = study.vocabulary.decode(ids);
+    const { input, state, study } = this.app;
+    input.value = study.vocabulary.decode(ids, study.vocabulary.begun(state));
     input.scrollTop = input.scrollHeight;
     this.#follow(ids);
   }

@@ -43,8 +43,10 @@ class FollowingStudy extends Study {
     const isEnd = () => ids.length > question.ids.length && this.vocabulary.isEnd(ids);
     const done = await this.asking.ask("goOn", question, ({ token }) => isEnd() || ids.push(token));
     if (!done) return null;
-    const text = this.vocabulary.decode(ids).slice(this.vocabulary.decode(question.ids).length);
-    return { loss: meanLoss(done.losses), text };
+    const begun = this.vocabulary.begun(state);
+    const text = this.vocabulary.decode(ids, begun).slice(this.vocabulary.decode(question.ids, begun).length);
+    const seen = begun - question.ids.length + done.losses.length;
+    return { loss: meanLoss(this.vocabulary.ofText(done.losses, seen)), text };
   }
 
   // The steps that there are now, with their versions. Returns those that have gone or changed.

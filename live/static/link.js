@@ -61,7 +61,8 @@ export function readFragment(fragment, { config, steps, run }, vocabulary) {
   const step = Number(link.step ?? NaN);
   const distance = (each) => Math.abs(each - step);
   const text = link.text ?? run.prompt;
-  const fits = ids?.every((id) => id !== null) && vocabulary.decode(ids) === text; // another model has others
+  const isKnown = ids?.every((id) => id !== null);
+  const fits = isKnown && vocabulary.decode(ids, vocabulary.begun({ text, ids })) === text; // another model has others
   return {
     text,
     ids: fits ? ids : null,

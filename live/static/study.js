@@ -35,12 +35,13 @@ export class Study {
   async read(state) {
     const all = this.ids(state);
     const from = windowStart(all.length, this.data.config.context_length);
+    const begun = Math.max(0, this.vocabulary.begun(state) - from);
     const asked = { step: state.step, ids: all.slice(from), off: state.off };
     const answer = await this.asking.ask("read", { ...asked, view: "weights" });
     if (!answer) return null;
     const view = state.view === "change" ? "weights" : state.view;
     const shown = view === "weights" ? answer : await this.asking.ask("read", { ...asked, view });
-    return shown && new TextRead(this, asked, from, answer, view, shown.maps);
+    return shown && new TextRead(this, asked, { from, begun }, answer, view, shown.maps);
   }
 
   // The most probable tokens in the place that a state looks at, with the one that is there, and those of
@@ -140,10 +141,12 @@ export class Study {
   }
 }
 
-// What the model made of the tokens that it sees. from: how many it does not see.
+// What the model made of the tokens that it sees. place: {from, begun}, how many it does not see, and how
+// many of those that it sees come before the text.
 class TextRead {
-  constructor({ labels, data }, asked, from, { maps, losses, rows, before }, view, shown) {
-    Object.assign(this, { asked, from, losses, rows, ids: asked.ids });
+  constructor({ labels, data, vocabulary }, asked, place, { maps, losses, rows, before }, view, shown) {
+    for (const each of [losses, before?.losses]) if (each) vocabulary.ofText(each, place.begun);
+    Object.assign(this, { asked, losses, rows, ids: asked.ids }, place);
     this.tokens = asked.ids.map((id) => labels[id]);
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
     const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };

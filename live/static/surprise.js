@@ -27,16 +27,16 @@ export class Surprise {
     );
   }
 
-  // losses, before: nats by token, NaN for the first; before, with all parts on, is null if nothing is off.
+  // losses: nats by token, NaN where the text begins. before: with all parts on, if some are off.
   // worst: the loss of a guess among all tokens. place: the token that was picked, or null. wroteBroken:
   // whether the model wrote the end of the text with parts off. floor: the losses of a perfect reader, if known.
-  show(tokens, losses, before, worst, place, wroteBroken, floor) {
+  show({ tokens, losses, before, begun }, worst, place, wroteBroken, floor) {
     const avoidable = floor && losses.map((loss, i) => loss - floor[i]);
     const now = meanLoss(losses);
-    const unknown = tokens.length < 2 ? "The loss is known from the second token on." : "The loss is not finite.";
+    const unknown = tokens.length <= Math.max(1, begun) ? "The loss is known from the second token on." : "The loss is not finite.";
     const written = wroteBroken ? ", whose end it wrote with parts off" : "";
     const about = before
-      ? ` nats a token with parts off, ${meanLoss(before).toFixed(3)} with all on, of the same text${written}`
+      ? ` nats a token with parts off, ${meanLoss(before.losses).toFixed(3)} with all on, of the same text${written}`
       : ` nats a token${floor ? "" : ", of this text"}`;
     const known = ["Loss ", el("b", {}, now.toFixed(3)), about];
     if (floor) known.push(", avoidable ", el("b", {}, signedText(meanLoss(avoidable))));
@@ -52,7 +52,7 @@ export class Surprise {
     this.text.mark(place, tokens.length - 1);
     this.text.shade((i) => [
       floor ? avoidable[i] / AVOIDABLE : losses[i] / (2 * worst),
-      lossText(losses[i], before?.[i], avoidable?.[i]),
+      lossText(losses[i], before?.losses[i], avoidable?.[i]),
     ]);
   }
 }
@@ -64,7 +64,7 @@ export function meanLoss(losses) {
 }
 
 function lossText(loss, before, avoidable) {
-  if (Number.isNaN(loss)) return "no loss, as nothing is before it";
+  if (Number.isNaN(loss)) return "no loss, as the text begins with it";
   const was = before === undefined ? "" : `, before ${before.toFixed(3)}`;
   const more = avoidable === undefined ? "" : `, of which ${avoidable.toFixed(3)} avoidable`;
   return `loss ${loss.toFixed(3)} nats${was}${more}`;

@@ -49,12 +49,6 @@ export class Tokenizer {
     }
   }
 
-  // The text of tokens; bytes that are not UTF-8 become U+FFFD.
-  decode(ids) {
-    const bytes = Uint8Array.from(ids.map((id) => this.tokens[id]).join(""), byteOf);
-    return LENIENT.decode(bytes);
-  }
-
   // The text of one token; bytes that are not UTF-8 are escaped, as by Python's backslashreplace.
   label(id) {
     const bytes = Uint8Array.from(this.tokens[id], byteOf);
@@ -110,7 +104,6 @@ export class Tokenizer {
   }
 }
 
-const LENIENT = new TextDecoder("utf-8", { ignoreBOM: true });
 const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 function byteOf(letter) {

@@ -10,24 +10,29 @@ export class Vocabulary {
 
   // A text begins a document, as in inference/writer.py.
   encode(text) {
-    const { startIds, addsStart } = this.tokenizer;
-    const start = addsStart || !text ? startIds : [];
-    return start.concat(this.tokenizer.encode(text));
+    return this.tokenizer.startIds.slice(0, this.begun({ text })).concat(this.tokenizer.encode(text));
   }
 
-  // The text of tokens that `encode` began, without an unfinished character at its end.
-  decode(ids) {
+  // The text of tokens, of which the first `begun` are none of it, without an unfinished character at its end.
+  decode(ids, begun) {
     const { eosIds, tokens } = this.tokenizer;
-    const letters = ids.slice(this.begun).map((id) => (eosIds.includes(id) ? "" : tokens[id]));
+    const letters = ids.slice(begun).map((id) => (eosIds.includes(id) ? "" : tokens[id]));
     const bytes = Uint8Array.from(letters.join(""), (letter) => letter.charCodeAt(0));
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     return decoder.decode(bytes, { stream: true });
   }
 
-  // How many tokens come before those of a text.
-  get begun() {
+  // How many tokens come before those of a text: the start, also of what the model wrote without a text.
+  begun({ text, ids = null }) {
     const { startIds, addsStart } = this.tokenizer;
-    return addsStart ? startIds.length : 0;
+    const count = startIds.length;
+    const isAfter = ids !== null && startIds.every((id, i) => id === ids[i]) && this.decode(ids, count) === text;
+    return addsStart || !text || isAfter ? count : 0;
+  }
+
+  // The losses of tokens without those of the first `begun`, unless these are the end of a document.
+  ofText(losses, begun) {
+    return this.tokenizer.addsStart ? losses : losses.fill(NaN, 0, Math.max(0, begun));
   }
 
   // Whether the document ends with the last of these tokens.

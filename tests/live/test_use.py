@@ -7,7 +7,8 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def test_the_scale_of_surprise_goes_beyond_a_blind_guess(module: Call) -> None:
         """({ Surprise }) => {
             const part = new Surprise(() => {});
             const losses = [NaN, 0, 3.8, 7.6, 11.4, 15.2, 22.8];
-            part.show(losses.map((_, i) => `t${i}`), losses, null, 7.6, null, false);
+            const tokens = losses.map((_, i) => `t${i}`);
+            part.show({ tokens, losses, begun: 0 }, 7.6, null, false);
             const shades = part.text.spans.map((span) => span.style.getPropertyValue("--loss"));
             return [part.most.textContent, ...shades.map(parseFloat)];
         }""",
@@ -198,6 +200,46 @@ def test_it_writes_the_same_with_the_same_seed(live: Live) -> None:
     live.page.evaluate("location.hash = 'text=A fox&ids=0.1.2'")  # the tokens of another text
     live.settled()
     assert live.losses() == losses
+
+
+def test_the_start_of_an_undivided_text_is_no_part_of_it(
+    site: str, tiny_run: Path, tmp_path: Path, browser: sync_api.Browser
+) -> None:
+    """The model writes without a text from tokens that are not printed, and have no loss."""
+    page = Path(url2pathname(urlparse(site).path)).read_text("utf-8")
+    start = open_run(tiny_run, "last").tokenizer.encode("The hen")
+    begins = re.compile(r'"start_ids": ?\[[^]]*\], ?"adds_start": ?true')
+    page, count = begins.subn(f'"start_ids":{start},"adds_start":false', page)
+    assert count == 1
+    (tmp_path / "undivided.html").write_text(page, "utf-8")
+    live = Live(browser, (tmp_path / "undivided.html").as_uri())
+    tokens, box = live[".losses .token"], live["textarea"]
+    live.type("")
+    assert tokens.count() == len(start) and not live.losses() and not live[".sum b"].count()
+    label = live[f"{BARS} .name >> nth=0"].inner_text()
+    live[f"{BARS} button >> nth=0"].click()
+    live.settled()
+    assert tokens.last.inner_text() == label and len(live.losses()) == 1
+    assert tokens.count() == len(start) + 1 and "hen" not in box.input_value()
+    live[".losses .token >> nth=1"].click()  # which nothing else can replace
+    live.settled()
+    assert live[".next h2"].inner_text() == "What comes next"
+    live.type("")
+    live[".write"].click()
+    live["button:has-text('Undo')"].wait_for()
+    live.settled()
+    written, losses = box.input_value(), live.losses()
+    assert written and "hen" not in written
+    assert live[".spoken"].text_content() == f"Written: {written}"
+    live.page.wait_for_timeout(500)  # until the address follows
+    live.page.reload()
+    live.settled()
+    assert box.input_value() == written and live.losses() == losses
+    live["textarea"].press_sequentially("!")
+    live.settled()
+    assert box.input_value() == f"{written}!"
+    live.page.context.close()
+    assert live.errors == []
 
 
 def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
