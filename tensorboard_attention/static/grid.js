@@ -71,11 +71,13 @@ export class Grid {
     button?.scrollIntoView({ block: "nearest" });
   }
 
-  // Scrolls the grid to a head, without scrolling the tab.
+  // Scrolls the boxes around a head and not the page. scrollIntoView would move where the Tab key begins.
   reveal({ layer, head }) {
-    const { scrollX, scrollY } = window;
-    this.cells.get(`${layer}.${head}`)?.button.scrollIntoView({ block: "nearest" });
-    scrollTo(scrollX, scrollY);
+    const { button } = this.cells.get(`${layer}.${head}`) ?? {};
+    for (const box of button ? [this.node, this.node.parentElement] : []) {
+      const [inner, outer] = [button, box].map((each) => each.getBoundingClientRect());
+      box.scrollTop += Math.max(0, inner.bottom - outer.bottom) + Math.min(0, inner.top - outer.top);
+    }
   }
 
   // Marks heads, as [layer, head], and no others.

@@ -195,6 +195,8 @@ def test_where_there_is_no_induction_that_is_said(
 def test_text_and_map_are_seen_at_once(see: Callable[..., Tab]) -> None:
     """Side by side, with the controls that few need behind a button."""
     tab = see(width=1400, height=900)
+    tab.page.keyboard.press("Tab")  # begins at the top
+    sync_api.expect(tab[".picker select >> nth=0"]).to_be_focused()
     text, picture = tab[".page >> nth=0"], tab["canvas.picture >> nth=0"]
     assert in_view(text) and in_view(picture) and in_view(tab[".verdict >> nth=0"])
     left, right = text.bounding_box(), picture.bounding_box()

@@ -58,6 +58,8 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     assert live["textarea"].input_value() and len(live.losses()) > 3
     assert live[BARS].count() == 10 and live[".head[aria-pressed=true]"].count() == 1
     assert live[".verdict"].inner_text() and live[".sentence"].inner_text() == ""
+    live.press("Tab")  # begins at the top
+    sync_api.expect(live["button:has-text('Tour')"]).to_be_focused()
     assert live["h1"].inner_text() and "glassgpt" in live["footer"].inner_text()
     assert "· a space, ⏎ a line end" in live[".surprise .note"].inner_text()
     assert live[".kinds span"].all_inner_texts() == ["repeats", "near", "rests", "mixed"]
