@@ -8,6 +8,7 @@ import { Study } from "./study.js";
 import { meanLoss } from "./surprise.js";
 
 const LOOK_EVERY = 2000; // milliseconds between two looks for new steps
+const GONE = "The weights are no longer in the log.";
 
 export function startFollowing(worker) {
   return start(worker, FollowingPage, FollowingStudy);
@@ -73,6 +74,7 @@ class FollowingStudy extends Study {
 }
 
 class FollowingPage extends LivePage {
+  lost = ""; // why there are no steps
   box = el("input", { type: "checkbox", checked: true, onchange: () => this.box.checked && this.set({ step: this.newest }) });
 
   get newest() {
@@ -117,9 +119,14 @@ class FollowingPage extends LivePage {
   }
 
   async #look() {
-    const versions = await fetched("steps").then((answer) => answer.json()).catch(() => ({}));
+    let lost = "";
+    const answer = fetched("steps").then((found) => found.json());
+    const versions = await answer.catch((error) => (lost = error.message) && {});
+    if (!lost && !Object.keys(versions).length) lost = GONE;
+    if (lost !== this.lost) this.say(lost);
+    this.lost = lost;
     const isSame = JSON.stringify(versions) === JSON.stringify(this.data.versions);
-    if (isSame || this.author.busy || !Object.keys(versions).length) return;
+    if (lost || isSame || this.author.busy) return;
     this.goingOn.forget(await this.study.change(versions));
     this.runs = { ".": { "": this.data.steps } };
     this.say("");
@@ -139,6 +146,6 @@ async function fetched(route, query = {}) {
   const answer = await fetch(`follow/${route}?${place}`).catch(() => {
     throw new Error("TensorBoard does not answer. Is it still running?");
   });
-  if (!answer.ok) throw new Error("The weights of this step are no longer there.");
+  if (!answer.ok) throw new Error(GONE);
   return answer;
 }

@@ -295,3 +295,18 @@ def test_damaged_weights_are_told(begun: Begun, following: Live) -> None:
     write(live / "6.bin", later["6.bin"])
     shows(following, "6 (3 of 3)")
     assert following[".notice"].inner_text() == ""
+
+
+def test_that_the_run_or_its_server_is_gone_is_told(begun: Begun, following: Live) -> None:
+    live, notice = begun[0], following[".notice"]
+    shows(following, "0")
+    following.page.context.set_offline(True)
+    sync_api.expect(notice).to_have_text("TensorBoard does not answer. Is it still running?")
+    following.page.context.set_offline(False)
+    sync_api.expect(notice).to_have_text("")
+    first = (live / "0.bin").read_bytes()
+    (live / "0.bin").unlink()
+    sync_api.expect(notice).to_have_text("The weights are no longer in the log.")
+    write(live / "0.bin", first)
+    sync_api.expect(notice).to_have_text("")
+    following.errors.clear()  # which the browser tells of requests without an answer
