@@ -13,10 +13,11 @@ export class Learned {
     this.table = el("table", { onkeydown: (event) => walkCells(this.table, event) });
     this.low = el("span", {});
     this.high = el("span", {});
+    this.colours = el("p", { class: "note small" });
     this.sum = el("p", { class: "small", role: "status" });
     this.text = new TokenText("Loss of every token", () => {}, { class: "text losses" });
     const axis = el("div", { class: "axis apart small" }, this.low, this.high);
-    const left = el("div", {}, this.title, this.about, this.table, axis);
+    const left = el("div", {}, this.title, this.about, this.table, axis, this.colours);
     this.parts = [left, el("div", {}, this.sum, this.text.node)];
     this.node = el("section", { class: "learned" });
   }
@@ -30,7 +31,8 @@ export class Learned {
     this.groups = Object.keys(losses.groups).filter((name) => steps.some((step) => this.#value(name, step) != null));
     if (!this.groups.includes(this.group)) this.group = this.groups[0];
     if (!this.isChosen || !steps.includes(this.step)) this.step = steps.at(-1);
-    this.about.textContent = `Loss by what the next token is, in ${losses.unit}. Choose a cell to see its tokens.`;
+    const groups = losses.floor ? "what the next token is" : "the position of the token";
+    this.about.textContent = `Loss by ${groups}, in ${losses.unit}. Choose a cell to see its tokens.`;
     this.low.textContent = `step ${steps[0].toLocaleString("en")}`;
     this.high.textContent = steps.at(-1).toLocaleString("en");
     this.#draw();
@@ -42,8 +44,13 @@ export class Learned {
   }
 
   #draw() {
-    const all = this.groups.flatMap((group) => this.steps.map((step) => this.#value(group, step) ?? 0));
-    const shade = (value) => Math.log1p(Math.max(0, value)) / Math.log1p(Math.max(...all, 1e-9));
+    const all = this.groups.flatMap((group) => this.steps.map((step) => this.#value(group, step)));
+    const known = all.filter((value) => value != null);
+    // Without a floor, what cannot be avoided is in every value.
+    const least = this.losses.floor ? 0 : Math.min(...known);
+    const most = Math.max(...known);
+    const shade = (value) => Math.log1p(Math.max(0, value - least)) / Math.log1p(Math.max(most - least, 1e-9));
+    this.colours.textContent = `The palest colour is ${formatNumber(least)}, the strongest ${formatNumber(most)}.`;
     const cell = (group, row, step, column) => {
       const value = this.#value(group, step);
       const label = `step ${step.toLocaleString("en")}, ${nameOf(group)}: ${formatNumber(value)}`;
@@ -55,7 +62,7 @@ export class Learned {
         onclick: () => this.#choose(group, step),
         onfocus: () => this.#choose(group, step),
       });
-      button.style.setProperty("--value", `${(80 * shade(value ?? 0)).toFixed(1)}%`);
+      button.style.setProperty("--value", `${(80 * shade(value ?? least)).toFixed(1)}%`);
       return el("td", {}, button);
     };
     this.table.replaceChildren(

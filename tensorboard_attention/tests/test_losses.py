@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright import sync_api
 
@@ -117,6 +118,23 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
     ]
     tab[".picker select >> nth=0"].select_option("trained")
     sync_api.expect(cells).to_have_count(0)
+
+
+def test_without_a_floor_colours_go_from_the_least_to_the_largest_loss(
+    logs: Path, open_tab: Callable[..., Tab]
+) -> None:
+    log(logs / "unbounded", 0)
+    events.write_losses(logs / "unbounded", changed("floor", to=None))
+    tab = open_tab(run="unbounded")
+    shares = tab[".learned td button"].evaluate_all(
+        "all => all.map((one) => parseFloat(one.style.getPropertyValue('--value')))"
+    )
+    assert shares == pytest.approx(
+        [80 * np.log1p(value - 4) / np.log1p(26) for value in (30, 20, 8, 4)], abs=0.06
+    )
+    notes = tab[".learned:not(.guesses) .note"]
+    sync_api.expect(notes.first).to_contain_text("Loss by the position of the token, in")
+    sync_api.expect(notes.last).to_have_text("The palest colour is 4.000, the strongest 30.0.")
 
 
 def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., Tab]) -> None:
