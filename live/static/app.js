@@ -248,7 +248,7 @@ export class LivePage extends Inspector {
 
   // exact: with the step, also where it is to be the newest after a reload.
   linked(exact = true) {
-    return { ...this.state, zoom: this.viewport.place };
+    return { ...this.state, zoom: this.place };
   }
 }
 

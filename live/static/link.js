@@ -9,7 +9,7 @@
 //   view          of the maps, see views.js; "change" for the difference that parts make that are off
 //   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
 //   sampling      {temperature, topK, topP, seed, length}
-//   zoom          of the map, undefined for the whole
+//   zoom          of the map, undefined until one zooms
 
 import { fragment, readLink, readZoom, zoomText } from "./state.js";
 

@@ -14,13 +14,13 @@ export class Address {
   // The link to the view. A view of a run's last step is one of its last step after a reload too,
   // unless the steps are exact.
   link(exact = false) {
-    const { state, runs, viewport, choice } = this.app;
+    const { state, runs, place, choice } = this.app;
     const steps = [state.one, state.two].map((view) => {
       const last = view && runs[view.run][view.tag].at(-1);
       return view?.step === last && !exact ? "last" : view?.step;
     });
     const key = choice.picked?.query === state.token ? choice.picked.key : undefined;
-    return linkHash({ ...state, key, zoom: viewport.place }, steps);
+    return linkHash({ ...state, key, zoom: place }, steps);
   }
 
   // At once, and of the changes within a pause the last one at its end.

@@ -80,7 +80,11 @@ class App extends Inspector {
     this.showMore(Boolean(this.state.sort) || this.main.classList.contains("all"));
     const { token, key } = this.state;
     this.choice.pick(key === undefined ? null : { query: token, key });
+    const { one, two } = this.state;
+    const asked = [[link.run, one.run], [link.tag, one.tag], [link.run2, two?.run], [two && link.tag2, two?.tag]];
+    const missing = asked.find(([name, shown]) => name != null && name !== shown);
     await this.show();
+    if (missing) this.say(`${missing[0]} is not in this log; this is ${missing[1]}.`);
     if (this.maps) this.grid.reveal(this.state);
   }
 

@@ -106,6 +106,12 @@ export class Inspector {
     bring(view, picture.node);
   }
 
+  // What a link keeps of the zoom: the whole map too, once one has zoomed.
+  get place() {
+    const { zoom, x, y } = this.viewport;
+    return this.zoomed || zoom > 1 ? [zoom, x, y] : undefined;
+  }
+
   // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.
   zoom(factor) {
     this.zoomed = true;

@@ -6,7 +6,7 @@
 //   key           the key of the selected cell, in the row of the token; undefined for none
 //   difference    whether the difference of two views is shown
 //   twins         whether the second of two views shows the twin of the head; undefined: of another run
-//   zoom          [zoom, x, y] of the visible part of the map, undefined for the whole
+//   zoom          [zoom, x, y] of the visible part of the map, undefined until one zooms
 //   sort, rising  the order of heads: a score's name, or "" for layer by layer; smallest first or not
 
 const PREFIX = "p.attention."; // TensorBoard keeps keys with this prefix in its address

@@ -18,10 +18,6 @@ export class Viewport {
     this.y = inside(this.y + y);
   }
 
-  get place() {
-    return this.zoom > 1 ? [this.zoom, this.x, this.y] : undefined; // the whole map
-  }
-
   restore([zoom, x, y] = [1, 0, 0]) {
     this.x = this.y = 0;
     this.pan(x, y, Math.min(64, Math.max(1, zoom)));

@@ -133,6 +133,10 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
     sync_api.expect(tab["canvas.picture >> nth=0"]).to_have_class("picture zoomed")
     tab["[aria-label^='Whole map']"].click()
+    tab.page.wait_for_url("**zoom=1%2C0%2C0**")
+    tab.page.reload()
+    tab.shown()
+    sync_api.expect(tab["[aria-label^='Whole map']"]).to_be_disabled()
     assert tab[".panel .note >> nth=0"].inner_text() == (
         "Only the first 512 of 600 tokens are shown; scores use all."
     )
@@ -221,6 +225,11 @@ def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab])
     tab = open_tab(run="gone", step=4, layer=9, head=9, token=99, sort="luck")
     assert tab.shown() == [["trained", "attention", 3]]
     assert tab[".panel h2 >> nth=0"].inner_text() == "L1H1"
+    notice = tab["p.notice"]
+    sync_api.expect(notice).to_have_text("gone is not in this log; this is trained.")
+    link = "#attention&p.attention.run=trained&p.attention.tag=lost"
+    tab.page.evaluate("hash => { location.hash = hash }", link)
+    sync_api.expect(notice).to_have_text("lost is not in this log; this is attention.")
 
 
 def test_the_page_loads_nothing_else(open_page: Callable[..., Tab], tmp_path: Path) -> None:
