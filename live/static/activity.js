@@ -40,8 +40,8 @@ export class Activity {
     const most = shown.values.reduce((largest, each) => Math.max(largest, Math.abs(each)), 1e-9);
     this.text.write(tokens);
     this.text.mark(place, place);
-    this.text.shade((i) => [Math.abs(shown.values[i]) / most, `output ${signedText(shown.values[i])}`]);
-    this.text.spans.forEach((span, i) => span.classList.toggle("above", shown.values[i] > 0));
+    // Above 0 in the colour of what raises.
+    this.text.shade((i) => [-shown.values[i] / most, `output ${signedText(shown.values[i])}`]);
     const list = (some) => some.flatMap((token) => [" ", el("span", { class: "token" }, tokenLabel(token))]);
     this.raised.replaceChildren("Raised most where it is strongest, by its direct path to the logits:", ...list(shown.raised));
     this.lowered.replaceChildren("Lowered most:", ...list(shown.lowered));

@@ -26,6 +26,23 @@ from tests.live.pages import BARS, Live, check_names
 TEXT = "Once there was a hen. The hen"
 HOSTILE = '<img src=x onerror="document.title=1"></script>\u202e'
 OVERFLOW = "document.documentElement.scrollWidth <= innerWidth"
+CONTRASTS = """(text) => ["token", "token lucky"].map((kind) => {
+    const token = document.createElement("span");
+    token.className = kind;
+    token.style.setProperty("--loss", "100%");
+    text.append(token);
+    const { color, backgroundColor } = getComputedStyle(token);
+    token.remove();
+    const [darker, lighter] = [color, backgroundColor].map((colour) => {
+        const scale = colour.startsWith("rgb") ? 255 : 1;
+        const [red, green, blue] = colour.match(/[\\d.]+/g).map((each) => {
+            const value = each / scale;
+            return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    }).sort((one, other) => one - other);
+    return (lighter + 0.05) / (darker + 0.05);
+})"""
 
 
 @pytest.fixture
@@ -498,7 +515,7 @@ def test_a_neuron_colours_the_text(live: Live, tiny_run: Path) -> None:
     shown = [float(title.split()[-1].replace("\N{MINUS SIGN}", "-")) for title in titles]
     values = outputs[layer][0, :, neuron]
     assert shown == pytest.approx(values.tolist(), abs=1e-3)
-    above = tokens.evaluate_all("all => all.map(each => each.classList.contains('above'))")
+    above = tokens.evaluate_all("all => all.map(each => each.classList.contains('lucky'))")
     assert all(
         value > -1e-3 if each else value < 1e-3 for each, value in zip(above, shown, strict=True)
     )
@@ -607,6 +624,9 @@ def test_narrow_screens_do_not_scroll_sideways(
     live.off("L")
     for title in ("What each layer", "Which parts", "What this head", "The smallest part"):
         live.open(title)
+    names = live.open("Why this head looks there").locator(".name")
+    assert all(names.evaluate_all("all => all.map((each) => each.scrollWidth <= each.clientWidth)"))
+    assert min(live[".losses"].evaluate(CONTRASTS)) >= 4.5
     live[".settings summary"].click()
     live[".views select"].select_option("change")
     live.settled()
