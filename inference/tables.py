@@ -4,7 +4,8 @@ says of each token beside what can be known."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -54,8 +55,8 @@ def print_circuit(
         found = circuit(opened.model, tokens, by, wanted, parts=parts)
     token = printable(repr(opened.tokenizer.decode([found.target])))
     print(
-        f"Next {token}: {found.values[-1]:.1%} with all {len(found.parts)} parts, "
-        f"{found.values[0]:.1%} with none (each replaced by {what})"
+        f"Next {token}: {percent(found.values[-1])} with all {len(found.parts)} parts, "
+        f"{percent(found.values[0])} with none (each replaced by {what})"
     )
     Console(highlight=False).print(_best(found), _parts(found))
     for kind, rows in _pairs(found).items():
@@ -79,7 +80,7 @@ def _best(found: Circuit) -> Table:
     table = Table("parts", "best set", title="The smallest part that answers", title_justify="left")
     table.add_column("probability", justify="right")
     for on, value in found.best():
-        table.add_row(str(len(on)), set_name(on, found.parts), f"{value:.1%}")
+        table.add_row(str(len(on)), set_name(on, found.parts), percent(value))
     return table
 
 
@@ -98,9 +99,9 @@ def _parts(found: Circuit) -> Table:
     table.add_column("left out alone", justify="right")
     shapley, alone = found.shapley(), found.alone()
     for i in shapley.argsort(descending=True).tolist():
-        table.add_row(found.names[i], f"{shapley[i]:+.1%}", f"{alone[i]:+.1%}")
+        table.add_row(found.names[i], signed(shapley[i]), signed(alone[i]))
     table.add_section()
-    table.add_row("sum", f"{shapley.sum():+.1%}", "")
+    table.add_row("sum", signed(shapley.sum()), "")
     return table
 
 
@@ -108,7 +109,7 @@ def _pairs(found: Circuit) -> dict[str, list[str]]:
     """The pairs that do most for each other, and those that stand in for each other."""
     pairs: Float[Tensor, "part part"] = found.interactions()
     ranked = sorted(combinations(range(len(pairs)), 2), key=lambda pair: float(pairs[pair]))
-    said = [f"{found.names[i]} and {found.names[j]} {pairs[i, j]:+.1%}" for i, j in ranked]
+    said = [f"{found.names[i]} and {found.names[j]} {signed(pairs[i, j])}" for i, j in ranked]
     n_below = sum(float(pairs[pair]) < 0 for pair in ranked)
     return {
         "Need each other": said[n_below:][::-1][:N_PAIRS],
@@ -140,8 +141,8 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
         chances = dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
         table.add_row(
             token_label(tokenizer.decode_bytes(ids[place : place + 1])),
-            *(_or_unknown(float(values[place].neg().exp()), ".1%") for values in (losses, known)),
-            _or_unknown(float(losses[place] - known[place]), "+.3f"),
+            *(_or_unknown(values[place].neg().exp(), percent) for values in (losses, known)),
+            _or_unknown(losses[place] - known[place], lambda nats: signed(nats, "+.3f")),
             _likeliest(tokenizer, chances),
             _likeliest(tokenizer, floor.next_tokens[place]),
         )
@@ -154,8 +155,19 @@ def print_reader(opened: OpenRun, text: str, start: str) -> None:
         print_note(f"note: {floor.unknown}")
 
 
-def _or_unknown(value: float, form: str) -> str:
-    return "?" if math.isnan(value) else f"{value:{form}}"
+def _or_unknown(value: Tensor, written: Callable[[float], str]) -> str:
+    return "?" if value.isnan() else written(float(value))
+
+
+def percent(share: float | Tensor) -> str:
+    """As the live page says it: what is not 0 is not said to be."""
+    return "<0.1%" if 0 < share < 5e-4 else f"{share:.1%}"
+
+
+def signed(value: float | Tensor, form: str = "+.1%") -> str:
+    """A number with its sign, which is + for one that rounds to 0."""
+    text = f"{value:{form}}"
+    return text if re.search("[1-9]", text) else text.replace("-", "+")
 
 
 def _likeliest(tokenizer: Tokenizer, chances: Mapping[int, float]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import inference.tables
 from inference.opening import open_run
-from inference.tables import set_name
+from inference.tables import percent, set_name, signed
 from model import circuit
 from model.hooks import Part
 from tests.conftest import command, succeed
@@ -26,19 +26,19 @@ def test_the_tables_are_the_circuit(
     rows = [line.strip("│ ").split() for line in succeed(*given, cwd=tmp_path).splitlines()]
     for on, value in found.best():
         names = set_name(on, found.parts).split()
-        assert [str(len(on)), "│", *names, "│", f"{value:.1%}"] in rows
+        assert [str(len(on)), "│", *names, "│", percent(value)] in rows
     for name, value, alone in zip(found.names, found.shapley(), found.alone(), strict=True):
-        assert [*name.split(), "│", f"{value:+.1%}", "│", f"{alone:+.1%}"] in rows
-    assert ["sum", "│", f"{found.values[-1] - found.values[0]:+.1%}"] in rows
+        assert [*name.split(), "│", signed(value), "│", signed(alone)] in rows
+    assert ["sum", "│", signed(found.values[-1] - found.values[0])] in rows
 
     pairs, names = found.interactions(), found.names
     for kind, place in (("Need each other", pairs.argmax()), ("Stand in", pairs.argmin())):
         (line,) = (row for row in rows if " ".join(row).startswith(kind))
         i, j = sorted(divmod(int(place), len(pairs)))
-        assert f": {names[i]} and {names[j]} {pairs[i, j]:+.1%}" in " ".join(line)
+        assert f": {names[i]} and {names[j]} {signed(pairs[i, j])}" in " ".join(line)
 
     other = circuit(opened.model, tokens, means, opened.tokenizer.encode("a")[0])
-    assert f"Next 'a': {other.values[-1]:.1%}" in succeed(*given, "target=a", cwd=tmp_path)
+    assert f"Next 'a': {percent(other.values[-1])}" in succeed(*given, "target=a", cwd=tmp_path)
     monkeypatch.setattr(inference.tables, "MAX_PARTS", 2)
     done = command(*given, cwd=tmp_path)
     assert "with all 2 parts" in done.stdout and "the 2 that matter most" in done.stderr
@@ -65,6 +65,12 @@ def test_what_has_no_circuit_is_refused(
     done = command("look", *settings, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {said}"), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_rounds_to_0_is_not_negative_and_not_none() -> None:
+    assert [percent(share) for share in (0, 4e-4, 6e-4, 1)] == ["0.0%", "<0.1%", "0.1%", "100.0%"]
+    assert [signed(value) for value in (-4e-4, 4e-4, -6e-4)] == ["+0.0%", "+0.0%", "-0.1%"]
+    assert signed(-1e-4, "+.3f") == "+0.000"
 
 
 def test_large_sets_are_named_by_what_they_lack() -> None:
