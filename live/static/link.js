@@ -26,8 +26,7 @@ export function anyOff({ heads, mlps }) {
 }
 
 export function writeFragment(state) {
-  const { off, sampling } = state;
-  const { text, step, layer, head, token, place } = state;
+  const { text, step, layer, head, token, place, off, sampling } = state;
   const parts = { text, step, layer, head, token, place };
   Object.assign(parts, { ids: state.ids?.join("."), zoom: zoomText(state.zoom) });
   if (state.view !== "weights") parts.view = state.view;

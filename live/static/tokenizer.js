@@ -12,9 +12,8 @@ export class Tokenizer {
   #utf8 = new TextEncoder();
 
   constructor({ pattern, classes, tokens, names, ...ids }) {
-    const { start_ids: startIds, adds_start: addsStart } = ids;
-    const { eos_ids: eosIds, document_end: documentEnd } = ids;
-    Object.assign(this, { startIds, addsStart, eosIds, documentEnd });
+    Object.assign(this, { startIds: ids.start_ids, addsStart: ids.adds_start });
+    Object.assign(this, { eosIds: ids.eos_ids, documentEnd: ids.document_end });
     this.tokens = tokens.map((each) => atob(each));
     this.#names = new Map(Object.entries(names));
     this.tokens.forEach((bytes, id) => bytes && this.#ids.set(bytes, id));

@@ -53,16 +53,13 @@ export function bring(part, last = part) {
   if (top < 0 || bottom > innerHeight) part.scrollIntoView();
 }
 
-// A weight or score with at most four digits; "–" if there is none.
 export function signedNumber(value) {
   return `${value > 0 ? "+" : ""}${formatNumber(value)}`;
 }
 
+// A weight or score with at most four digits; "–" if there is none.
 export function formatNumber(value) {
   if (value == null || Number.isNaN(value)) return "–";
-  return Math.abs(value) >= 100
-    ? value.toFixed(0)
-    : Math.abs(value) >= 10
-      ? value.toFixed(1)
-      : value.toFixed(3);
+  const size = Math.abs(value);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 3);
 }

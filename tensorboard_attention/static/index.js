@@ -5,11 +5,9 @@ import { el } from "./dom.js";
 import { Logs } from "./source.js";
 
 export function render() {
-  const link = document.createElement("link");
-  link.rel = "stylesheet";
-  link.href = new URL("style.css", import.meta.url).href;
-  const styled = new Promise((resolve) => link.addEventListener("load", resolve));
-  document.head.append(link);
+  const { href } = new URL("style.css", import.meta.url);
+  const link = (onload) => el("link", { rel: "stylesheet", href, onload });
+  const styled = new Promise((resolve) => document.head.append(link(resolve)));
   document.documentElement.lang = "en";
   if (parent === window) {
     // TensorBoard's address of this page alone, as for a phone.

@@ -43,19 +43,15 @@ export class Logs {
   }
 }
 
-export class Embedded {
+// What a page holds: a log that does not change, and has nothing beside its maps.
+export class Embedded extends Logs {
   follows = false;
-  losses = {};
-  evidence = {};
   beside = async () => null;
   twins = async () => [];
-  versions = {};
-  followed = [];
-  notes = [];
-  complete = true;
 
   // data: see export.py.
   constructor({ run, values, entries }) {
+    super();
     const read = (header) =>
       Object.fromEntries(Object.entries(header).map(([name, place]) => [name, values[place]]));
     this.run = run;

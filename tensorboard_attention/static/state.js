@@ -28,8 +28,7 @@ export function readLink(hash, prefix = PREFIX) {
 
 // steps: what stands for the steps of the two views.
 export function linkHash(state, steps = [state.one.step, state.two?.step]) {
-  const { one, two, layer, head, token, sort, rising } = state;
-  const { key } = state;
+  const { one, two, layer, head, token, key, sort, rising } = state;
   const parts = { run: one.run, tag: one.tag, step: steps[0], layer, head, token, key, zoom: zoomText(state.zoom) };
   if (sort) Object.assign(parts, { sort, rising: Number(rising) });
   if (two) Object.assign(parts, { run2: two.run, tag2: two.tag, step2: steps[1] });

@@ -131,15 +131,9 @@ export class Words {
           );
         });
         if (lost) rows.push(el("li", { class: "rest" }, `${lost} ${weightText(NaN)}`));
-        if (others)
-          rows.push(
-            el(
-              "li",
-              { class: "rest" },
-              el("b", {}, formatNumber(Math.abs(rest))),
-              `${others} ${others === 1 ? "other" : "others together"}`,
-            ),
-          );
+        const together = `${others} ${others === 1 ? "other" : "others together"}`;
+        const sum = el("b", {}, formatNumber(Math.abs(rest)));
+        if (others) rows.push(el("li", { class: "rest" }, sum, together));
         return el("section", { class: way }, el("h4", {}, titles[way]), el("ol", {}, ...rows));
       }),
     );
