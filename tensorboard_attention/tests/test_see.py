@@ -221,8 +221,12 @@ def test_the_name_of_a_head_has_the_whole_width_of_a_phone(see: Callable[..., Ta
     assert name["y"] >= buttons["y"] + buttons["height"] - 1
     save = tab[".panel:not([hidden]) .save button"]
     assert save.evaluate_all(ON_TOP) == [True, True]
+    tab.page.keyboard.press("c")
+    sync_api.expect(tab[".panel:not([hidden]) .lists"]).to_have_count(2)
+    assert tab[".lists li"].evaluate_all(FITS)
 
 
+FITS = "all => all.every((each) => each.scrollWidth <= each.clientWidth)"
 ON_TOP = """all => all.map((each) => {
     each.scrollIntoView({ block: "center" });
     const { x, y, width, height } = each.getBoundingClientRect();
