@@ -51,17 +51,6 @@ def logged(run: Path, tag: str) -> dict[int, tuple[dict[str, Any], bytes]]:
     return found
 
 
-def test_a_text_is_logged_as_another_probe(run: Path) -> None:
-    output = succeed("look", "run=run", "text=Once there was a hen.", cwd=run.parent)
-    assert "step 6" in output and "tensorboard --logdir ." in output
-    events = EventAccumulator(str(run)).Reload()
-    tag = "text: Once there was a hen."
-    assert {tag, "attention"} <= {*events.Tags()["tensors"]}
-    assert [*logged(run, tag)] == [6]
-    # The run's own curves are unchanged.
-    assert events.Scalars("loss/bits_per_byte_train")[-1].step == 6
-
-
 def test_what_can_be_known_of_the_probe_is_logged(run: Path) -> None:
     """In bits, beside the losses of the model at each step, and what both say of the next token."""
     opened = open_run(run, "last")

@@ -14,7 +14,7 @@ from launch.mistakes import one_line_errors
 from tests.conftest import ROOT, TINY, command, files, succeed
 
 # (script, arguments, words that the error line must contain). `{tiny}` is replaced by the
-# directory of a trained run, `{here}` by the current directory of the command.
+# directory of a trained run.
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     # Unknown names
     ("train", ["max_steps=4"], ["max_steps: no such setting", "trainer.max_steps?"]),
@@ -39,7 +39,6 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("sample", ["{tiny}"], ["did you mean run='{tiny}'?"]),
     ("evaluate", ["run={tiny}", "data.n_bytes=5"], ["data.n_bytes: ", "add data=tales"]),
     # Values of the wrong kind
-    ("train", ["trainer.max_steps=many"], ["trainer.max_steps: ", "'many'"]),
     ("train", ["seed=${nowhere}"], ["seed", "nowhere"]),
     ("sample", ["run={tiny}", "prompt=\udcff"], ["prompt", "UTF-8"]),
     # Values out of range
@@ -64,13 +63,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", [*TINY, "run_dir=a/none/../b"], ["run_dir: a/none/../b: a/none is not a folder"]),
     ("convert", ["source={tiny}", "to=none/../a"], ["to: none/../a: none is not a folder"]),
     ("train", ["name=a/b"], ["name: 'a/b' is not the name of a folder"]),
-    ("train", ["name=latest"], ["run_dir", "runs/latest"]),
     ("train", ["resume=nowhere"], ["resume", "nowhere", "not a run"]),
-    (
-        "train",
-        ["resume=auto", "run_dir={tiny}", "model.n_layers=3"],
-        ["other settings (", "model.n_layers"],
-    ),
     ("train", ["init_from=gpt2"], ["init_from", "convert.py source="]),
     ("sample", [], ["run", "latest is not a run"]),
     ("sample", ["run={tiny}", "checkpoint=first"], ["checkpoint", "first", "best"]),
@@ -106,12 +99,8 @@ PREPARES = ("training a tokenizer", "encoding the text")
 
 def prepare_folder(folder: Path) -> None:
     """Create files, each of which is invalid in one way."""
-    (folder / "empty.txt").touch()
-    (folder / "empty_folder").mkdir()
-    (folder / "binary.bin").write_bytes(bytes(range(256)) * 40)
     (folder / "short.txt").write_text("Too short to learn from.")
     (folder / "one_letter.txt").write_text("a")
-    (folder / "a=b").mkdir()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +111,7 @@ def test_a_mistake_ends_in_one_line(
 ) -> None:
     prepare_folder(tmp_path)
     before, run_before = files(tmp_path), files(tiny_run)
-    filled = [each.replace("{tiny}", str(tiny_run)).replace("{here}", ".") for each in arguments]
+    filled = [each.replace("{tiny}", str(tiny_run)) for each in arguments]
     done = command(script, *filled, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     # A text is prepared before it is known to be too short.

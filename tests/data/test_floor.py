@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from data.floor import floor_of, next_tokens, token_bits
 from data.pieces import BPE
-from data.tales import Grammar, Tales, TalesConfig, read_rules, tales_rules
+from data.tales import Grammar, read_rules, tales_rules
 from data.tales_grammar import RULES
 from data.tokenizer import Tokenizer, train_bpe
 from tests.data.derivations import derivations
-from tests.data.strings import NAMES, PATTERNED, make, trained
+from tests.data.strings import NAMES, PATTERNED, make
 from tests.exchange.fast import BYTES, imported
 
 BEFORE, AFTER = "\n\n", "\n\nA"
@@ -123,23 +123,6 @@ def test_what_comes_next_in_every_place_of_two_texts(name: str) -> None:
             found = floor.next_tokens[n - 1]
             assert found == pytest.approx(expected, abs=1e-12), tokenizer.decode(tokens[:n])
             assert floor.nats[n] == pytest.approx(-math.log(found[tokens[n]]), abs=1e-12)
-
-
-@pytest.mark.parametrize("tokenizer", [make("byte"), trained()], ids=["byte", "bpe"])
-def test_the_chain_rule_over_tales(tokenizer: Tokenizer) -> None:
-    """The nats of two tales in a row are those of their choices, and something comes everywhere."""
-    corpus = Tales(TalesConfig("tales", n_bytes=10_000, seed=5, val_fraction=0.1))
-    one, two, *_ = corpus.tales("val")
-    tokenizer = tokenizer.of_text((), "\n\n")
-    floor = floor_of(tokenizer.encode_document(f"{one.text}\n\n{two.text}"), tokenizer)
-    assert math.fsum(floor.nats) == pytest.approx((one.bits + two.bits) * math.log(2), rel=1e-12)
-    assert [math.fsum(chances.values()) for chances in floor.next_tokens] == pytest.approx(
-        [1] * len(floor.nats), abs=1e-12
-    )
-    whole = f"\n\n{one.text}\n\n"
-    bits = token_bits(one.text, "\n\n", "\n\n", tokenizer.encode, tales_rules())
-    n = len(tokenizer.encode(whole))
-    assert floor.nats[:n] == pytest.approx(bits[:n] * math.log(2), abs=1e-12)
 
 
 words = st.lists(st.text("aBst1'/ \n", min_size=1, max_size=4), min_size=3, max_size=4, unique=True)

@@ -23,13 +23,12 @@ from common.errors import UserError
 from common.files import HOST
 from data.cache import publish
 from data.corpora import open_corpus
-from data.corpus import Corpus, Document, text_of
+from data.corpus import Corpus, Document
 from data.encoding import write_tokens
 from data.pieces import cut
 from data.tokenizer import Tokenizer, TokenizerConfig, fixed_tokenizer, train_bpe
 from data.tokens import (
     BEFORE,
-    Dataset,
     default_vocab_size,
     ending_ids,
     prepare,
@@ -384,17 +383,6 @@ def test_a_file_in_place_of_the_folder_ends_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^cache_dir: [^\n]*$"), publish(tmp_path / "cache" / "e"):
         pass
     assert (tmp_path / "cache").read_text() == "a file"
-
-
-def test_tales_have_their_bits(tmp_path: Path) -> None:
-    config = preset("data", "tales", n_bytes=20_000)
-    dataset: Dataset = prepare(open_corpus(config), TokenizerConfig("byte", None), tmp_path, 8)
-    corpus: Corpus = open_corpus(config)
-    bits = corpus.document_bits()
-    assert bits is not None and dataset.val_bits is not None
-    assert dataset.val_bits.tolist() == list(bits)
-    for split, tokens in (("train", dataset.train), ("val", dataset.val)):
-        assert dataset.tokenizer.decode(tokens[:].tolist()) == "".join(text_of(corpus, split))
 
 
 def test_the_checksum_of_tokens_stays_as_it_is(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from live.models import mean_batches, values_of
 from live.pack import pack
 from live.page import describe, live_page
 from live.texts import page_texts
-from model import ablate, circuit, mean_outputs
+from model import circuit, mean_outputs
 from tests.conftest import small_config
 from tests.data.strings import trained
 from tests.live.conftest import Call
@@ -55,13 +55,6 @@ def test_numbers_are_those_of_python(engine: Call, family: str, by: str) -> None
     for i, j, value in found["interactions"]:
         assert value == pytest.approx(interactions[i, j].item(), abs=1e-4)
     assert len(found["interactions"]) == 45 and abs(interactions).max() > 0.02
-    for size, (on, value, off) in enumerate(found["best"]):
-        heads = [(layer, head) for layer, head in off["heads"]]
-        replaced = "zero" if by == "zero" else means
-        assert len(on) == size and len(heads) + len(off["mlps"]) == 10 - size
-        with ablate(model, heads, replaced, off["mlps"]):
-            share = model(torch.tensor([ids]))[0, -1].softmax(-1)[expected.target]
-        assert value == pytest.approx(share.item(), abs=1e-4)
 
 
 def test_of_many_parts_those_that_matter_most_are_tried(engine: Call) -> None:

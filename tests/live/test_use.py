@@ -138,19 +138,6 @@ def test_the_perfect_reader_of_the_texts_of_the_page(live: Live, tiny_run: Path)
     assert not any("·" in text for text in live[f"{BARS} b"].all_inner_texts())
 
 
-def test_typing_changes_everything(live: Live, tiny_run: Path) -> None:
-    live.type(TEXT)
-    losses, next_tokens, _ = expected(tiny_run, TEXT)
-    assert live.losses() == pytest.approx(losses, abs=1e-3)
-    assert live.probabilities() == pytest.approx([100 * each for each in next_tokens], abs=0.1)
-    n = len(live.losses())
-    live["textarea"].press("End")
-    live["textarea"].press_sequentially(" and a fox")
-    live.settled()
-    assert len(live.losses()) > n
-    assert "fox" in live[".words .text"].inner_text().replace("·", "").replace("\n", "")
-
-
 def test_an_empty_text_and_one_that_is_too_long_are_read(live: Live) -> None:
     live.type("")
     assert live[BARS].count() == 10

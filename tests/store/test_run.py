@@ -299,18 +299,6 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
     assert load_state(checkpoints.find("best", "run")).step == 1
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path, keep: int) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    for step in range(1, 7):
-        best = None if step == 1 else 2
-        checkpoints.save(tensors(), TrainState(step=step, best_step=best), keep=keep)
-    steps = [2, *range(7 - keep, 7)]
-    names = {f"step-{step:06d}" for step in steps} | {"best.json"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    assert load_state(checkpoints.find("best", "run")).step == 2
-
-
 def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2, 3, 4):
