@@ -224,6 +224,8 @@ def test_runs_of_other_code_are_not_those_of_a_verdict(
         put(tiny_run, base, seed, LOSSES[seed - 1] + 0.02 + seed / 1e4)
     output = succeed("verdict", *TINY, f"against={earlier}", cwd=here)
     assert "worse by 1." in output
+    later = succeed("verdict", *TINY, f"against={earlier}", "seeds_from=2", cwd=here)
+    assert "pair 1, seed 2: " in later
     other = command("verdict", *TINY, IDEA, f"against={earlier}", cwd=here)
     assert other.returncode == 2 and "other settings (optimizer.beta2=0.995)" in other.stderr
     shutil.rmtree(base.folder)

@@ -125,16 +125,20 @@ def test_a_folder_is_flushed_where_its_file_system_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        if refused(os.fstat(descriptor).st_mode):
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    number = errno.EINVAL
+    number, refused = errno.EINVAL, stat.S_ISDIR
     replace_text(tmp_path / "a.txt", "new")
     assert (tmp_path / "a.txt").read_text() == "new"
     number = errno.ENOSPC
     with pytest.raises(OSError, match="space"):
         replace_text(tmp_path / "a.txt", "newer")
+    number, refused = errno.EINVAL, stat.S_ISREG
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        replace_text(tmp_path / "a.txt", "newer")
+    assert (tmp_path / "a.txt").read_text() == "newer", "after the folder was refused"
 
 
 @pytest.mark.parametrize(

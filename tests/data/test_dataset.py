@@ -225,7 +225,7 @@ def test_a_folder_that_save_to_disk_wrote(tmp_path: Path) -> None:
     for folder in ("one", "one/*.arrow", "two", "two/train"):
         assert texts_of(tmp_path / folder) == TEXTS
     assert texts_of(tmp_path / "two", split="test") == TEXTS[:9]
-    assert texts_of(tmp_path / "two", split="test+train") == [*TEXTS[:9], *TEXTS]
+    assert texts_of(tmp_path / "two", split="test+train+test") == [*TEXTS[:9], *TEXTS]
     with pytest.raises(UserError, match=r"^data\.split: .*no split 'val'; .*\['train', 'test'\]"):
         texts_of(tmp_path / "two", split="val")
 

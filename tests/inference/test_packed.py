@@ -63,6 +63,15 @@ def test_matrices_of_their_own_and_a_full_cache(make_model):
         both(model, torch.randint(13, (2, 9)))
 
 
+@torch.inference_mode()
+def test_a_cache_after_a_call_that_was_interrupted(make_model):
+    model, tokens = make_model().double(), torch.randint(13, (1, 5))
+    cache, packed = KVCache(model.config, 1, dtype=torch.float64), Packed(model)
+    model.hidden(tokens[:, :4], cache)
+    cache.layers[0].append(*torch.ones(2, 1, 4, 1, 4, dtype=torch.float64))
+    assert_equal(packed.logits(tokens[:, 4:], cache), model(tokens)[:, -1])
+
+
 @contextmanager
 def hooked(module):
     handle = module.register_forward_hook(lambda module, inputs, output: 2 * output)

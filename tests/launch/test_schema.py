@@ -173,9 +173,10 @@ def test_free_text_arrives_in_the_settings() -> None:
 
 def test_no_experiment_is_one_of_the_experiments() -> None:
     assert read(["experiment=finetune", "experiment=null", "seed=2"]) == ["seed=2"]
-    assert [each for each, _ in jobs("experiment=null,finetune", "seed=1")] == [
+    assert [each for each, _ in jobs("experiment=null,nullable,not-null", "seed=1")] == [
         "experiment=none",
-        "experiment=finetune",
+        "experiment=nullable",
+        "experiment=not-null",
     ]
     none, default = (composed("run_dir=null", *given) for given in (["experiment=none"], []))
     assert none == default

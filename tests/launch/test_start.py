@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from launch.settings import Settings, open_settings
 from launch.start import Started, start
 from model import GPT
 from store.settings import read_settings
-from tests.conftest import TINY, last_checkpoint
+from tests.conftest import TINY, configure, last_checkpoint
 from training.distributed import Ranks
 
 
@@ -125,6 +126,17 @@ def test_the_last_value_of_a_setting_counts(run: Path) -> None:
     assert settings(*TINY, *auto, "seed=6").config.seed == 6
     with pytest.raises(UserError, match=r"run_dir: auto was started with other settings \(seed\)"):
         settings(*TINY, *auto, "seed=6", "seed=5")
+
+
+def test_data_that_the_command_does_not_name_is_not_trusted(run: Path) -> None:
+    """A run can come from somebody else, with the command that it is continued by."""
+    auto = (*TINY, "resume=auto", "run_dir=run")
+    assert settings(*auto).trusts_data
+    configure(run, lambda stored: stored["data"].update(n_bytes=10**12))
+    assert not settings(*auto).trusts_data
+    shutil.rmtree(last_checkpoint(run))  # there is something to train
+    with pytest.raises(UserError, match=r"^data\.n_bytes: "):
+        start(settings(*auto), Ranks())
 
 
 @pytest.mark.parametrize(

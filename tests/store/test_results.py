@@ -30,7 +30,7 @@ from store.comparison import (
     summary_lines,
     target_loss,
 )
-from store.results import results
+from store.results import find_runs, results
 from tests.conftest import command, succeed
 
 HEADS = "settings seeds bits per byte ± sd above the floor seconds parameters"
@@ -166,6 +166,20 @@ def test_rows_of_a_real_run(tiny_run: Path) -> None:
 
 def test_a_pattern_that_no_shell_has_expanded(tiny_run: Path) -> None:
     assert results(f"{tiny_run.parent}/{tiny_run.name[:-1]}*") == results(tiny_run)
+
+
+def test_runs_are_found_in_order(tmp_path: Path) -> None:
+    """But not in a hidden folder; and a name that looks like a pattern is that of a folder."""
+    for name in ("b", "a", "c", ".killed", "x[ab]/d", "xa/e"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").touch()
+
+    def found(pattern: str) -> list[str]:
+        return [run.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path / pattern)]
+
+    assert found(".") == ["a", "b", "c", "x[ab]/d", "xa/e"]
+    assert found("?") == ["a", "b", "c"]
+    assert found("x[ab]") == ["x[ab]/d"]
 
 
 def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:

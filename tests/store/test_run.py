@@ -308,6 +308,23 @@ def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
     assert load_state(checkpoints.find("best", "run")).step == 3
 
 
+def test_an_evaluation_can_make_its_checkpoint_the_best(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(tensors(), TrainState(step=step, best_step=1), keep=2)
+    assert checkpoints.add_evaluation(TrainState(step=2, best_step=2, evaluated=2), keep=2)
+    assert checkpoints.find("best", "run").name == "step-000002"
+
+
+def test_later_checkpoints_stay(tmp_path: Path) -> None:
+    """As where a run goes on from an earlier one."""
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        checkpoints.save(tensors(), TrainState(step=step), keep=3)
+    checkpoints.complete(TrainState(step=1), keep=1)
+    assert checkpoints.steps == [1, 2, 3]
+
+
 def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
     """Former bests, and those where a session stopped, do not push them out."""
     checkpoints = Checkpoints(tmp_path)

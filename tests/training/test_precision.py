@@ -4,6 +4,7 @@ takes a time: measurements are given."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -140,6 +141,34 @@ def test_the_products_of_the_model_are_measured_once(
     left = tmp_path / "machine" / f".glassgpt-{HOST}-{os.getpid()}-{'0' * 16}"
     left.touch()  # by a process that was killed when the file was complete
     assert choose() == "bf16" and len(measured) == 5 and not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("small", "ratio", "rows"), [(1.0, (0.5 + 3 * 2.0) / 4, {64, 512}), (9.0, 9.0, {64})]
+)
+def test_of_products_on_one_core_the_fastest_count(
+    small: float, ratio: float, rows: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as often as the model has it; where bfloat16 is emulated, the small ones show it."""
+    timed: Counter[tuple[int, tuple[int, int], torch.dtype]] = Counter()
+
+    def take(n_tokens: int, shape: tuple[int, int], dtype: torch.dtype) -> float:
+        assert torch.get_num_threads() == 1
+        timed[n_tokens, shape, dtype] += 1
+        is_slow = timed[n_tokens, shape, dtype] != 2  # but the second time
+        large = 0.5 if shape == (8, 4) else 2.0
+        fastest = {FP32: 1.0, BF16: small if n_tokens == 64 else large}[dtype]
+        return fastest * (1 + is_slow * (5 if dtype == BF16 else 2))
+
+    monkeypatch.setattr(precision, "_time_product", take)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert precision.measure_products({(8, 4): 1, (4, 8): 3}) == ratio
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {n_tokens for n_tokens, *_ in timed} == rows
 
 
 @pytest.mark.parametrize("first", [0.5, pytest.param(1.7, marks=pytest.mark.long)])

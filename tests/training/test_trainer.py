@@ -315,6 +315,8 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
 
     config = replace(CONFIG, eval_tokens="40")
     made, diary = trainer(tmp_path, config, observers=[Spoiler()])
+    (evaluation,) = (each for each in made.callbacks if isinstance(each, Evaluation))
+    evaluation.part.bits, evaluation.whole.bits = 9.0, 50.0
     summary = fit(made)
     assert diary.evals[6].val_loss > 1.1 * summary.best_val_loss, "the last one is not the best"
     assert summary.val_tokens == 100
@@ -326,6 +328,7 @@ def test_evaluations_score_a_part_and_the_last_one_everything(tmp_path: Path) ->
     whole = EvalBatches(tokens(101), CONTEXT, 4)
     expected = measure(made.model, whole, TOKEN_BYTES, CPU, nullcontext())
     assert (summary.val_loss, summary.val_bpb) == (expected.loss, expected.bpb)
+    assert summary.floor_bpb == 50 / expected.bytes
 
 
 def test_evaluations_and_what_came_before_are_not_in_the_rate(
