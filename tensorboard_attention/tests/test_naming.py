@@ -135,6 +135,34 @@ def test_shares_and_chance_are_those_of_a_loop() -> None:
             row = weights[:, query, : query + 1]
             expected += np.minimum(row, 1 / (query + 1)).sum(-1)
     assert even == pytest.approx(expected / sum(sum(counts) for *_, counts in texts))
+    place = found.names.index(ONE_TOKEN)
+    for head in range(2):
+        sums = {
+            token: [one_token(texts[half::2], maps[half::2], token, head) for half in range(2)]
+            for token in sorted({*WORDS})
+        }
+        assert found.tokens[head] == max(
+            sums, key=lambda token: min(share - chance for share, chance in sums[token])
+        )
+        for half, both in enumerate(sums[found.tokens[head]]):
+            got = np.array((found.halves[half, head, place], found.chance[half, head, place]))
+            assert got * found.queries[half, place] == pytest.approx(both)
+
+
+def one_token(
+    texts: list[tuple[list[str], str, list[bool]]], maps: list[np.ndarray], token: str, head: int
+) -> tuple[float, float]:
+    """What a head gives to a token, but as the first of a text, and what it gives to any token at
+    the same distances."""
+    share, places, every = 0.0, [], defaultdict(list)
+    for (tokens, _, counts), weights in zip(texts, maps, strict=True):
+        for query in np.flatnonzero(counts).tolist():
+            for key in range(query + 1):
+                every[query - key].append(weights[head, query, key])
+                if key > 0 and tokens[key] == token:
+                    share += weights[head, query, key]
+                    places.append(query - key)
+    return share, sum(float(np.mean(every[distance])) for distance in places)
 
 
 def pointing(choose: dict[int, int], n: int) -> np.ndarray:
@@ -247,6 +275,8 @@ def test_special_stands_before_usual() -> None:
     )
     (other,) = name_heads(shares([0.9, 0.9], name="nearby"))
     assert 0 < other.interest < name.interest < 1
+    (both,) = name_heads(shares([0.9, 0.9], name="previous token"))
+    assert both.headline == "previous token 90% over all text", "and not twice"
 
 
 def test_a_token_cannot_garble_a_name() -> None:

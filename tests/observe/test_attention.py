@@ -14,16 +14,19 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from data.corpora import open_corpus
 from data.corpus import text_of
 from data.encoding import Dataset
+from data.floor import Floor
 from data.tales import Tales, TalesConfig
 from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from model import GPT, wiring
 from observe.attention import (
     MAX_IMAGE_TOKENS,
+    MIN_SAID,
     N_PROBE_TOKENS,
     N_SEARCHED_TOKENS,
     AttentionConfig,
     AttentionMaps,
+    Probe,
     default_probe,
 )
 from observe.context import RunContext
@@ -85,6 +88,22 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
         if abs(value) >= WEAKEST
     }
     assert expected and {tuple(edge[:-1]): edge[-1] for edge in edges} == expected
+
+
+def test_what_can_come_next_is_said_though_the_model_rules_it_out(tmp_path: Path) -> None:
+    gpt, tokens = model().eval(), [1, 2, 3]
+    with torch.no_grad():
+        gpt.get_parameter("final_norm.weight").mul_(100)
+        chances = gpt(torch.tensor([tokens]))[0].softmax(-1)
+    known = chances.argmin(-1).tolist()
+    floor = Floor(np.array([0.0, 1.0, 1.0]), [{token: 1.0} for token in known])
+    tokenizer = fixed_tokenizer("byte")
+    with open_events(tmp_path) as writer:
+        _, guesses = Probe(writer, gpt, tokenizer, tokens, "a", floor).log(0)
+    assert guesses and chances.amin() < MIN_SAID
+    for rows, token, likely in zip(guesses.next_tokens, known, chances.argmax(-1), strict=True):
+        assert rows[-1][::2] == (bytes([token]), 1.0) and rows[0][0] == bytes([int(likely)])
+        assert all(max(p, q) >= MIN_SAID for _, p, q in rows)
 
 
 def test_by_default_maps_are_logged_often_while_heads_form() -> None:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -240,3 +241,7 @@ def test_names_go_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         resumed = AttentionMaps(maps.config, context, writer)
         resumed.on_start(trainer_at(context, 12))
         assert not resumed.named[1], "maps were not logged before"
+    for damage in (OSError, ValueError):
+        monkeypatch.setattr("store.results.open_log", Mock(side_effect=damage))
+        resumed.on_start(trainer_at(context, 12))
+    assert not resumed.named[1]
