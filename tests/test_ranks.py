@@ -59,8 +59,9 @@ def test_a_rank_that_ends_just_after_a_collective(tmp_path: Path) -> None:
 
 
 def test_two_ranks_match_one_rank(tmp_path: Path) -> None:
-    succeed("train", *SETTINGS, "run_dir=alone", cwd=tmp_path)
-    output = finish(torchrun(2, TRAIN, *SETTINGS, "run_dir=run", cwd=tmp_path))
+    few = (*SETTINGS, "trainer.max_steps=4", "trainer.eval_every=2", "trainer.checkpoint_every=2")
+    succeed("train", *few, "run_dir=alone", cwd=tmp_path)
+    output = finish(torchrun(2, TRAIN, *few, "run_dir=run", cwd=tmp_path))
     assert output.count("To watch:") == 1, "only the main process prints"
     assert_close(metrics(tmp_path / "run"), metrics(tmp_path / "alone"))
     assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)

@@ -144,9 +144,10 @@ def test_shares_and_chance_are_those_of_a_loop() -> None:
         assert found.tokens[head] == max(
             sums, key=lambda token: min(share - chance for share, chance in sums[token])
         )
-        for half, both in enumerate(sums[found.tokens[head]]):
-            got = np.array((found.halves[half, head, place], found.chance[half, head, place]))
-            assert got * found.queries[half, place] == pytest.approx(both)
+        for half, (share, chance) in enumerate(sums[found.tokens[head]]):
+            queries = found.queries[half, place]
+            got = found.halves[half, head, place], found.chance[half, head, place]
+            assert got == pytest.approx((share / queries, chance / queries))
 
 
 def one_token(

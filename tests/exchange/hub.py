@@ -50,7 +50,7 @@ def _json(value: object) -> Response:
 @contextmanager
 def serve(name: str, folder: Path) -> Iterator[Hub]:
     hub = Hub(name, folder)
-    thread = threading.Thread(target=hub.server.serve_forever)
+    thread = threading.Thread(target=hub.server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield hub

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 
@@ -30,6 +30,7 @@ GPT2 = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_settings_come_back(name: str, data: st.DataObject) -> None:
     config = expected = data.draw(configs(name))

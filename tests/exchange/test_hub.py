@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
-from exchange.hub import is_hub_name
+from common.errors import UserError
+from exchange.hub import fetch, is_hub_name
 from tests.conftest import command
 from tests.exchange.hub import Hub, environment, serve
 
@@ -23,26 +25,23 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield hub
 
 
-def fetch(name: str, address: str, cwd: Path) -> str:
-    """The error of a conversion that fetches a model."""
-    where = environment(address, cwd / "cache")
-    done = command("convert", f"source={name}", "to=imported", cwd=cwd, **where)
-    assert done.returncode == 2 and not (cwd / "imported").exists()
-    (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
-    return line
-
-
 def test_a_name_on_the_hub_is_fetched_without_code(tmp_path: Path, hub: Hub) -> None:
-    assert "config.json: model_type: 'bert'" in fetch("someone/small", hub.address, tmp_path)
+    where = environment(hub.address, tmp_path / "cache")
+    done = command("convert", "source=someone/small", "to=imported", cwd=tmp_path, **where)
+    assert done.returncode == 2 and not (tmp_path / "imported").exists()
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+    assert "config.json: model_type: 'bert'" in line
     assert hub.fetched == ["config.json"]
 
 
-def test_a_model_that_is_not_there(tmp_path: Path, hub: Hub) -> None:
-    assert "could not be fetched" in fetch("someone/other", hub.address, tmp_path)
-
-
-def test_no_network(tmp_path: Path) -> None:
-    assert "could not be fetched" in fetch("someone/small", "http://127.0.0.1:9", tmp_path)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_model_or_a_network_that_is_not_there(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address if is_there else "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match=r"^source: someone/other .*, and could not be fetched: "):
+        fetch("someone/other")
 
 
 def test_names_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
