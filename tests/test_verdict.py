@@ -21,8 +21,8 @@ from launch.quoting import CONFIGS
 from store.code import code_sha256
 from store.judging import critical_values
 from tests.conftest import (
+    PLAIN,
     ROOT,
-    TINY,
     begin,
     command,
     configure,
@@ -33,7 +33,7 @@ from tests.conftest import (
     wait_for,
 )
 
-BASE = f"base={' '.join(TINY)}"
+BASE = f"base={' '.join(PLAIN)}"
 IDEA = "optimizer.beta2=0.99"
 LOSSES = (2.0, 2.1, 1.9, 2.05, 1.95)  # of the base, with seeds 1 to 5
 
@@ -41,7 +41,7 @@ LOSSES = (2.0, 2.1, 1.9, 2.05, 1.95)  # of the base, with seeds 1 to 5
 def sides(*idea: str) -> tuple[Runs, Runs]:
     """The runs of base and idea, as verdict.py has them in this folder."""
     with initialize_config_dir(str(CONFIGS), **VERSION):
-        base, other = map(open_side, divide(idea, " ".join(TINY)))
+        base, other = map(open_side, divide(idea, " ".join(PLAIN)))
     text = open_corpus(base.data).fingerprint()
     return Runs(base, text, "base"), Runs(other, text, *other.beyond(base))
 
@@ -156,7 +156,7 @@ def test_a_verdict_is_stopped_and_continued(here: Path, tiny_run: Path) -> None:
     assert not (run / "summary.json").exists()
     output = succeed("verdict", *arguments, cwd=here)
     assert "pair 4, seed 4: 2.0500 and " in output
-    succeed("train", *TINY, IDEA, "seed=4", "run_dir=alone", cwd=here)
+    succeed("train", *PLAIN, IDEA, "seed=4", "run_dir=alone", cwd=here)
     for name in ("model.safetensors", "optimizer.safetensors"):
         mine, theirs = (last_checkpoint(each) / name for each in (run, here / "alone"))
         assert mine.read_bytes() == theirs.read_bytes()
@@ -190,7 +190,7 @@ def test_a_run_that_diverges_counts_as_worse(here: Path, tiny_run: Path) -> None
     for seed in (1, 2, 3, 4):
         shutil.rmtree(idea.folder / f"seed={seed}")
         put(tiny_run, idea, seed, LOSSES[seed - 1])
-    against = (*TINY, *extreme, f"against={earlier}")
+    against = (*PLAIN, *extreme, f"against={earlier}")
     printed = succeed("verdict", *against, "json=true", cwd=here)
     assert json.loads(printed)["diverged"] == {"base": [2], "idea": []}
     (earlier / "seed=1/code.json").write_text(json.dumps({"sha256": "a third"}))
@@ -214,7 +214,7 @@ def test_runs_of_other_code_are_not_those_of_a_verdict(
     for seed, loss in enumerate(LOSSES, 1):
         put(tiny_run, base, seed, loss)
         put(tiny_run, idea, seed, loss)
-    same = command("verdict", *TINY, f"against={base.folder}", cwd=here)
+    same = command("verdict", *PLAIN, f"against={base.folder}", cwd=here)
     assert same.returncode == 2 and "trained by the code as it is now" in same.stderr
     earlier = here / "earlier"
     base.folder.rename(earlier)
@@ -222,11 +222,11 @@ def test_runs_of_other_code_are_not_those_of_a_verdict(
         code = earlier / f"seed={seed}/code.json"
         code.write_text(json.dumps({**json.loads(code.read_text()), "sha256": "another"}))
         put(tiny_run, base, seed, LOSSES[seed - 1] + 0.02 + seed / 1e4)
-    output = succeed("verdict", *TINY, f"against={earlier}", cwd=here)
+    output = succeed("verdict", *PLAIN, f"against={earlier}", cwd=here)
     assert "worse by 1." in output
-    later = succeed("verdict", *TINY, f"against={earlier}", "seeds_from=2", cwd=here)
+    later = succeed("verdict", *PLAIN, f"against={earlier}", "seeds_from=2", cwd=here)
     assert "pair 1, seed 2: " in later
-    other = command("verdict", *TINY, IDEA, f"against={earlier}", cwd=here)
+    other = command("verdict", *PLAIN, IDEA, f"against={earlier}", cwd=here)
     assert other.returncode == 2 and "other settings (optimizer.beta2=0.995)" in other.stderr
     shutil.rmtree(base.folder)
     earlier.rename(base.folder)
@@ -269,7 +269,7 @@ def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path) -> None:
-    done = command("train", *TINY, cwd=tmp_path, GLASSGPT_CODE="that of before")
+    done = command("train", *PLAIN, cwd=tmp_path, GLASSGPT_CODE="that of before")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("error: verdict.py: the code has changed since")
     assert files(tmp_path) == {}
