@@ -54,8 +54,10 @@ def _kinds(token: str) -> list[str]:
 
 
 def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
-    """Whether each token has at least this many letters, vowel signs among them."""
-    return np.array([sum(kind in "LM" for kind in _kinds(token)) >= letters for token in tokens])
+    """Whether each token has at least this many letters, vowel signs among them; what joins letters
+    is none."""
+    seen = ["".join(c for c in token if unicodedata.category(c) != "Cf") for token in tokens]
+    return np.array([sum(kind in "LM" for kind in _kinds(token)) >= letters for token in seen])
 
 
 def is_punctuation(token: str) -> bool:

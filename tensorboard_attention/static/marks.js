@@ -7,7 +7,7 @@ const NEARBY = 8;
 const PART = 40; // tokens of a longer text that are seen first
 const LONG_TEXT = 64;
 
-const textOf = (token) => token.replace(/\\x[89a-f][0-9a-f]|^<.+>$/gs, "").replace(/(?<=[\p{P}\p{S}])[\p{M}\p{Cf}]+/gu, "");
+const textOf = (token) => token.replace(/\\x[89a-f][0-9a-f]|^<.+>$/gs, "").replace(/(?<=[\p{P}\p{S}\p{N}])[\p{M}\p{Cf}]+/gu, "");
 const hasWord = (token) => textOf(token).match(/[\p{L}\p{M}]/gu)?.length >= 3;
 const hasMark = (token) => /[\p{P}\p{S}]/u.test(textOf(token)) && !/[\p{L}\p{M}\p{N}]/u.test(textOf(token));
 

@@ -42,6 +42,7 @@ def patterns(browser: sync_api.Browser) -> Any:
 
 
 WORDS = [" the", " hen", "the", " a", ".", ',"', "\n", " ", "é", "3", "\u202e", "🐔", " fox's"]
+WORDS += ["می\u200c", "a\u00adb", "1️⃣2️⃣", "เมื่"]
 
 
 def drawn(seed: int) -> list[str]:
