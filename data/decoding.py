@@ -46,9 +46,13 @@ def not_utf8(error: UnicodeDecodeError) -> str:
     around = error.object[max(0, error.start - HEAD // 2) :][:HEAD]
     if name := wide_encoding(around):
         return f"is {name}, and not UTF-8; {convert(name)}"
+    return f"is not UTF-8; {_remedy(around)}"
+
+
+def _remedy(around: bytes) -> str:
     if is_western(around):
-        return f"is not UTF-8; it looks like Windows-1252: {convert('WINDOWS-1252')}"
-    return "is not UTF-8; convert it, or choose other files"
+        return f"it looks like Windows-1252: {convert('WINDOWS-1252')}"
+    return "convert it, or choose other files"
 
 
 def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
@@ -58,10 +62,7 @@ def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
     except UnicodeDecodeError as error:
         start = error.start
     around = (unfinished + block)[max(0, start - HEAD // 2) : start + HEAD // 2]
-    advice = "convert it, or choose other files"
-    if is_western(around):
-        advice = f"it looks like Windows-1252: {convert('WINDOWS-1252')}"
-    raise NotText(f"is not UTF-8 (byte {at - len(unfinished) + start:,}); {advice}")
+    raise NotText(f"is not UTF-8 (byte {at - len(unfinished) + start:,}); {_remedy(around)}")
 
 
 def is_western(part: bytes) -> bool:

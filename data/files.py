@@ -95,8 +95,13 @@ def _below(chosen: Path) -> Iterator[Path]:
 
     for name, folders, files in os.walk(chosen, onerror=check, followlinks=True):
         folder = Path(name)
-        above = {real_path(each) for each in (folder, *folder.parents)}
-        folders[:] = [each for each in folders if real_path(folder / each) not in above]
+        here = real_path(folder)
+        folders[:] = [
+            each
+            for each in folders
+            if (target := real_path(folder / each)) == here / each  # no link
+            or target not in map(real_path, (folder, *folder.parents))
+        ]
         yield from (folder / each for each in (*folders, *files))
 
 

@@ -28,7 +28,7 @@ from fsspec.compression import register_compression
 
 from common.errors import UserError, printable
 
-# A number may be longer than Python converts: it is no text.
+# Python refuses to convert integers of thousands of digits, which other fields may have.
 DECODER = json.JSONDecoder(
     strict=False, parse_int=lambda digits: int(digits) if len(digits) < 1000 else float(digits)
 )

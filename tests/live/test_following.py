@@ -309,4 +309,4 @@ def test_that_the_run_or_its_server_is_gone_is_told(begun: Begun, following: Liv
     sync_api.expect(notice).to_have_text("The weights are no longer in the log.")
     write(live / "0.bin", first)
     sync_api.expect(notice).to_have_text("")
-    following.errors.clear()  # which the browser tells of requests without an answer
+    following.errors.clear()  # the browser logs each request that failed
