@@ -169,6 +169,7 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "", **environm
 
 def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """Start Python in the background."""
+    heed_signals()
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -176,15 +177,17 @@ def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[st
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
-        preexec_fn=heed_signals,
     )
 
 
 def heed_signals() -> None:
-    """A process that was started with nohup, by a shell in the background, or after a script has
-    run in it, passes on that it ignores signals."""
+    """Processes that are started from now on heed signals. One that was started with nohup, by a
+    shell in the background, or after a script has run in it, passes on that it ignores some, but
+    not what handles them. With a `preexec_fn`, what libraries do after a fork would run in the new
+    process: that of gRPC, which TensorBoard can load, may end it."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def finish(process: subprocess.Popen[str]) -> str:

@@ -83,6 +83,7 @@ def test_the_job_file_for_slurm_continues_in_the_next_job(tmp_path: Path) -> Non
             "SLURM_GPUS_ON_NODE": "2",
             "SLURM_CPUS_PER_TASK": "1",
         }
+        heed_signals()
         return subprocess.Popen(
             ["bash", str(ROOT / "docs/slurm.sh"), *LONGER],
             cwd=tmp_path,
@@ -90,7 +91,6 @@ def test_the_job_file_for_slurm_continues_in_the_next_job(tmp_path: Path) -> Non
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=heed_signals,
         )
 
     port = next(each for each in range(20_000, 30_000) if not is_open(each))

@@ -40,14 +40,18 @@ def test_a_full_disk_loses_no_checkpoint(copied: Path) -> None:
     """A limit on the size of files, which the weights exceed, stands for it."""
     before = files(copied / "run/checkpoints")
     resume = ("resume=run", "trainer.max_steps=60", "trainer.keep_checkpoints=3")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *resume],
-        cwd=copied,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-    )
+    allowed, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, most))  # which a new process inherits
+    try:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "train.py"), *resume],
+            cwd=copied,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, most))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: run")

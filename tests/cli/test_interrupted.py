@@ -298,6 +298,7 @@ def test_a_stop_while_the_data_is_prepared_publishes_nothing(tmp_path: Path) -> 
 @pytest.mark.long
 def test_a_sweep_stops_with_its_workers(tmp_path: Path) -> None:
     joblib = ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2")
+    heed_signals()
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *joblib, *TINY, "trainer.max_steps=1000000"],
         cwd=tmp_path,
@@ -305,7 +306,6 @@ def test_a_sweep_stops_with_its_workers(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=heed_signals,
     )
     assert wait_for(lambda: len([*tmp_path.glob("runs/sweep_*/*/metrics.jsonl")]) == 2, process)
     process.send_signal(signal.SIGINT)
