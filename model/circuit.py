@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from common.errors import check_range
-from model.attention import join_heads
+from model.attention import apply_edits
 from model.gpt import GPT, blocks_of, check_tokens, eval_mode
-from model.hooks import Part, edit, editing
+from model.hooks import Part, ablate, edit, editing
 
 MAX_PARTS = 16  # 65,536 subsets
 MAX_VALUES = 2**24  # numbers of the widest tensor in memory
-TOLERANCE = 128  # times the precision of the largest logit, where a hook changes nothing
+TOLERANCE = 128  # times the precision of the largest logit, of the value with all parts
 
 By = str | Mapping[Part, Tensor] | Tensor
-Value = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Circuit:
 
     def best(self) -> list[tuple[tuple[Part, ...], float]]:
         """For each number of parts from 0 on, the parts that give the largest value, and it."""
-        values, on = self._subsets()
+        values, on = self._by_part().flatten(), _subsets(len(self.parts))
         found = []
         for size in range(len(self.parts) + 1):
             place = values.where(on.sum(1) == size, -math.inf).argmax()
@@ -62,10 +63,9 @@ class Circuit:
         """The Shapley value of each part (Shapley 1953, "A Value for n-Person Games"): what it adds
         to the value, averaged over all orders in which the parts can be switched on. They sum to
         the value with all parts less that with none."""
-        n, (values, on) = len(self.parts), self._subsets()
-        weights = values.new_tensor([1 / (n * math.comb(n - 1, size)) for size in range(n)])
-        adds = (weights[on[~has].sum(1)] * (values[has] - values[~has]) for has in on.T)
-        return torch.stack([found.sum() for found in adds])
+        n, values = len(self.parts), self._by_part()
+        adds = (values.diff(dim=i).squeeze(i) for i in range(n))
+        return torch.stack([(_weights(n - 1) * of_part).sum() for of_part in adds])
 
     def alone(self) -> Float[Tensor, " part"]:
         """How much the value falls when a part alone is switched off."""
@@ -77,22 +77,28 @@ class Circuit:
         Approach to the Concept of Interaction Among Players in Cooperative Games"): how much more
         two parts add together than each of them without the other, averaged in the same way. Above
         0, they need each other; below 0, each stands in for the other. 0 on the diagonal."""
-        n, (values, on) = len(self.parts), self._subsets()
-        by_size = [1 / ((n - 1) * math.comb(n - 2, size)) for size in range(n - 1)]
-        found, weights = values.new_zeros(n, n), values.new_tensor(by_size)
-        for i in range(n):
-            without, adds = on[~on[:, i]], values[on[:, i]] - values[~on[:, i]]
-            for j in range(i):
-                has = without[:, j]
-                both = weights[without[~has].sum(1)] * (adds[has] - adds[~has])
-                found[i, j] = found[j, i] = both.sum()
+        n, values = len(self.parts), self._by_part()
+        found = values.new_zeros(n, n)
+        for i, j in combinations(range(n), 2):
+            adds = values.diff(dim=i).diff(dim=j).squeeze((i, j))
+            found[i, j] = found[j, i] = (_weights(n - 2) * adds).sum()
         return found
 
-    def _subsets(self) -> tuple[Float[Tensor, " subset"], Bool[Tensor, "subset part"]]:
-        """The values in float64, and which parts are on; without the first part first."""
-        bits = torch.arange(len(self.parts))
-        on = torch.arange(len(self.values))[:, None] >> bits.flip(0) & 1
-        return self.values.double()[(on << bits).sum(1)], on.bool()
+    def _by_part(self) -> Tensor:
+        """The values in float64 with one axis for each part: off, on."""
+        n = len(self.parts)
+        return self.values.double().view([2] * n).permute(*reversed(range(n)))
+
+
+def _subsets(n: int) -> Bool[Tensor, "subset part"]:
+    """Which of n parts are on; the first part changes last."""
+    return (torch.arange(2**n)[:, None] >> torch.arange(n).flip(0) & 1).bool()
+
+
+def _weights(n: int) -> Tensor:
+    """Of the subsets of n parts, with one axis for each: each size weighs the same in all."""
+    by_size = [1 / ((n + 1) * math.comb(n, size)) for size in range(n + 1)]
+    return torch.tensor(by_size, dtype=torch.float64)[_subsets(n).sum(1)].view([2] * n)
 
 
 def part_name(part: Part) -> str:
@@ -131,7 +137,7 @@ def circuit(
     parts: those that are switched, by default all; the others stay on. A number: those that matter
         most when each is switched off alone.
 
-    Computed with dropout off, and with the edits of heads and MLPs that are open.
+    Computed with dropout off, and with the edits that are open.
 
     Raises ValueError for more than 16 parts, ids and parts that the model does not have, a text
     without tokens or with more than the context, another `by`, logits that are not finite, and
@@ -140,159 +146,108 @@ def circuit(
     check_tokens(tokens, 1)
     tokens = tokens.to(model.token_embedding.weight.device)
     with eval_mode(model):
-        logits = model(tokens[None])[0, -1].float()
-        if not logits.isfinite().all():
-            raise ValueError("model: its logits are not finite; give one whose weights are")
+        logits = model(tokens[None])[:, -1]
         target = int(logits.argmax()) if target is None else target
         for name, token in (("target", target), ("versus", target if versus is None else versus)):
             check_range(name, token, 0, model.vocab_size - 1)
+        if isinstance(parts, int):
+            check_range("parts", parts, 1, MAX_PARTS)
+            known = parts_of(model)
+            single = {part: circuit(model, tokens, by, target, versus, [part]) for part in known}
+            parts = sorted(known, key=lambda part: -abs(float(single[part].alone())))[:parts]
+        chosen = _chosen(model, parts)
+        off = _replacements(model, tokens, by)
         value = partial(_value, target=target, versus=versus)
-        replacements = _replacements(model, tokens, by)
-        chosen = _chosen(model, tokens, replacements, parts, value)
-        embedded = model.embed(tokens[None])
-        values = _Subsets(model, chosen, replacements, value).after(0, embedded)
-        same = _Subsets(model, [], replacements, torch.Tensor.float).after(0, embedded)[0, 0]
-    if not values.isfinite().all():
-        raise ValueError("by: with parts replaced by it, logits are not finite; give other values")
-    precision = torch.finfo(model.token_embedding.weight.dtype).eps
-    if (same - logits).abs().max() > TOLERANCE * precision * logits.abs().max():
-        raise ValueError("model: a hook or edit changes what is no head and no MLP; remove it")
+        values = _values(model, chosen, off, value, 0, model.embed(tokens[None]))
+    precision = torch.finfo(logits.dtype).eps * logits.abs().max()
+    if (values[-1] - value(logits)).abs().max() > TOLERANCE * precision:
+        raise ValueError("model: a hook changes what is no head and no MLP; remove it")
     return Circuit(tuple(chosen), values[:, 0].cpu(), target, versus)
 
 
-def _value(logits: Float[Tensor, "*axes vocab"], target: int, versus: int | None) -> Tensor:
+def _value(logits: Float[Tensor, "row vocab"], target: int, versus: int | None) -> Tensor:
+    if not logits.isfinite().all():
+        raise ValueError("model, by: logits are not finite; give weights and values that are")
     logits = logits.float()
     if versus is None:
-        return logits.softmax(-1)[..., target]
-    return logits[..., target] - logits[..., versus]
+        return (logits[:, target] - logits.logsumexp(-1)).exp()
+    return logits[:, target] - logits[:, versus]
 
 
-def _chosen(
-    model: GPT,
-    tokens: Int[Tensor, " token"],
-    replacements: Mapping[Part, Tensor],
-    parts: Sequence[Part] | int | None,
-    value: Value,
-) -> list[Part]:
+def _chosen(model: GPT, parts: Sequence[Part] | None) -> list[Part]:
     """The parts that are switched, layer by layer."""
     known = parts_of(model)
-    if isinstance(parts, int):
-        check_range("parts", parts, 1, MAX_PARTS)
-
-        def with_edits(changes: Mapping[Part, Callable[[Tensor], Tensor]]) -> float:
-            with edit(model, changes):
-                return float(value(model(tokens[None])[0, -1]))
-
-        constants = {part: partial(_constant, replacements[part]) for part in known}
-        whole = with_edits({})
-        falls = {part: abs(whole - with_edits({part: constants[part]})) for part in known}
-        parts = sorted(known, key=lambda part: -falls[part])[:parts]
-    elif parts is None:
-        parts = known
-    if unknown := [part for part in parts if part not in known]:
+    if unknown := [part for part in parts or () if part not in known]:
         raise ValueError(f"parts: the model has no {unknown[0]!r}; give (layer, head), or 'mlp 1'")
-    if not 0 < len({*parts}) <= MAX_PARTS:
+    chosen = known if parts is None else [part for part in known if part in parts]
+    if not 0 < len(chosen) <= MAX_PARTS:
         raise ValueError(
-            f"parts: {len({*parts})} heads and MLPs have 2^{len({*parts})} subsets; give 1 to "
+            f"parts: {len(chosen)} heads and MLPs have 2^{len(chosen)} subsets; give 1 to "
             f"{MAX_PARTS} parts, or parts={MAX_PARTS} for those that matter most alone"
         )
-    return [part for part in known if part in parts]
-
-
-def _constant(value: Tensor, output: Tensor) -> Tensor:
-    return value.to(output).expand_as(output)
+    return chosen
 
 
 def _replacements(model: GPT, tokens: Int[Tensor, " token"], by: By) -> Mapping[Part, Tensor]:
-    """What each part computes when it is off: for every token, or for each one."""
-    config = model.config
-    if isinstance(by, Tensor):
-        if by.shape != tokens.shape:
-            raise ValueError(f"by: has {len(by)} tokens; give a text of {len(tokens)}")
-        return _outputs(model, by.to(tokens.device))
-    sizes = {
-        part: config.d_head if isinstance(part, tuple) else config.d_model
-        for part in parts_of(model)
-    }
-    if isinstance(by, Mapping):
-        for part, size in sizes.items():
-            if part not in by or by[part].shape != (size,):
-                raise ValueError(f"by: has no constant of {part!r} with {size} numbers; give one")
-        return by
-    if by != "zero":
-        raise ValueError(f"by: {by!r} is unknown; give 'zero', means, or tokens of another text")
-    return {part: torch.zeros(size) for part, size in sizes.items()}
-
-
-def _outputs(model: GPT, tokens: Int[Tensor, " token"]) -> dict[Part, Tensor]:
-    """What each part computes for every token of a text."""
+    """What each part computes for every token when it is off."""
     outputs: dict[Part, Tensor] = {}
 
     def keep(part: Part, output: Tensor) -> Tensor:
         outputs[part] = output[0]
         return output
 
-    with edit(model, {part: partial(keep, part) for part in parts_of(model)}):
+    with ExitStack() as stack:
+        if isinstance(by, Tensor):
+            if by.shape != tokens.shape:
+                raise ValueError(f"by: has {len(by)} tokens; give a text of {len(tokens)}")
+            tokens = by.to(tokens)
+        else:
+            heads = [part for part in parts_of(model) if isinstance(part, tuple)]
+            stack.enter_context(ablate(model, heads, by, range(model.config.n_layers)))
+        stack.enter_context(edit(model, {part: partial(keep, part) for part in parts_of(model)}))
         model.hidden(tokens[None])
     return outputs
 
 
-class _Subsets:
-    """The values with every subset of the parts of some layers on."""
+def _values(
+    model: GPT,
+    parts: Sequence[Part],
+    off: Mapping[Part, Tensor],
+    value: Callable[[Tensor], Tensor],
+    layer: int,
+    streams: Float[Tensor, "stream token d_model"],
+) -> Float[Tensor, "subset stream"]:
+    """The values with every subset of the parts from `layer` on, of each residual stream before
+    it."""
+    config, n_tokens = model.config, streams.shape[1]
+    if layer == config.n_layers:
+        hidden = model.final_norm(apply_edits(model.stream_edits, streams))
+        return value(model.logits(hidden[:, -1]))[None]
+    of_layer: list[Part] = [*((layer, head) for head in range(config.n_heads)), f"mlp {layer}"]
+    switched = [place for place, part in enumerate(of_layer) if part in parts]
+    on = torch.ones(2 ** len(switched), len(of_layer), dtype=torch.bool, device=streams.device)
+    on[:, switched] = _subsets(len(switched)).flip(1).to(on)
+    block, is_last = blocks_of(model)[layer], layer == config.n_layers - 1
+    # Of the last layer, the last token is enough, unless an edit of its MLP sees all of them.
+    last = slice(-1 if is_last and not block.mlp_edits else 0, None)
+    off_heads = torch.stack([off[part] for part in of_layer[:-1]])[:, last]
+    off_mlp = off[of_layer[-1]][last]
+    widest = max(config.d_mlp * n_tokens, config.n_heads * n_tokens**2, model.vocab_size)
+    of_streams = []
+    # The attention of a stream is computed once: its edit makes a row of every subset.
+    for stream in apply_edits(block.stream_edits, streams).split(1 if switched else len(streams)):
+        of_ways = []
+        for ways in on.split(max(1, MAX_VALUES // widest)):
 
-    def __init__(
-        self, model: GPT, parts: Sequence[Part], off: Mapping[Part, Tensor], value: Value
-    ) -> None:
-        self.model, self.parts, self.off, self.value = model, parts, off, value
-        self.blocks = blocks_of(model)
+            def switch_heads(context: Tensor, ways: Tensor = ways) -> Tensor:
+                return torch.where(ways[:, :-1, None, None], context[:, :, last], off_heads)
 
-    def after(
-        self, layer: int, streams: Float[Tensor, "stream token d_model"]
-    ) -> Float[Tensor, "subset stream *value"]:
-        """Of the parts from `layer` on, given the residual stream before it."""
-        if layer == len(self.blocks):
-            hidden = self.model.final_norm(streams[:, -1])
-            return self.value(self.model.logits(hidden))[None]
-        heads = [part[1] for part in self.parts if isinstance(part, tuple) and part[0] == layer]
-        ways = torch.ones(2 ** len(heads), self.model.config.n_heads, dtype=torch.bool)
-        ways[:, heads] = (torch.arange(len(ways))[:, None] >> torch.arange(len(heads)) & 1).bool()
-        config = self.model.config
-        n_tokens = streams.shape[1]
-        widest = max(config.d_mlp, config.n_heads * n_tokens) * n_tokens
-        n_rows = max(1, MAX_VALUES // max(widest, self.model.vocab_size))
-        found = []
-        for some in streams.split(max(1, n_rows // len(ways))):
-            of_ways = [self._of_ways(layer, some, part) for part in ways.split(n_rows)]
-            found.append(torch.cat(of_ways, 2).flatten(0, 2))
-        return torch.cat(found, 1)
+            def switch_mlp(output: Tensor, ways: Tensor = ways) -> Tensor:
+                return torch.where(ways[:, -1:, None], output, off_mlp)
 
-    def _of_ways(
-        self, layer: int, streams: Float[Tensor, "stream token d_model"], ways: Tensor
-    ) -> Float[Tensor, "above mlp way stream *value"]:
-        """With these heads on: Bool[Tensor, "way head"]."""
-        block, is_last = self.blocks[layer], layer == len(self.blocks) - 1
-        # Of the last layer, the last token is enough, unless what changes its MLP sees all of them.
-        has_edits = block.mlp_edits or block.mlp._forward_hooks or block.mlp._forward_pre_hooks
-        tokens = slice(-1, None) if is_last and not has_edits else slice(None)
-        off = torch.stack(
-            [self.off[layer, head].expand(streams.shape[1], -1) for head in range(ways.shape[1])]
-        ).to(streams)
-
-        contexts: list[Float[Tensor, "stream head token d_head"]] = []
-
-        def keep(context: Tensor) -> Tensor:
-            contexts.append(context)
-            return context
-
-        with editing(block.attention.edits, keep):
-            block.attention(block.attention_norm(streams))
-        on = ways.to(streams.device)[:, None, :, None, None]
-        context = torch.where(on, contexts[0][None, :, :, tokens], off[:, tokens]).flatten(0, 1)
-        added = block.attention.output(join_heads(context))
-        x = streams[:, tokens].repeat(len(ways), 1, 1) + added
-        after = [block.with_mlp(x)]
-        if f"mlp {layer}" in self.parts:
-            mlp = self.off[f"mlp {layer}"].expand(streams.shape[1], -1)
-            after.insert(0, x + mlp[tokens].to(x))
-        values = self.after(layer + 1, torch.cat(after))
-        return values.unflatten(1, (len(after), len(ways), len(streams)))
+            with editing(block.attention.edits, switch_heads), editing(block.mlp_edits, switch_mlp):
+                added = block.attention(block.attention_norm(stream))
+                after = block.with_mlp(stream[:, last] + added)
+            of_ways.append(_values(model, parts, off, value, layer + 1, after))
+        of_streams.append(torch.cat(of_ways, 1).reshape(-1, len(stream)))
+    return torch.cat(of_streams, 1)
