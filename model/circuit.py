@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from common.errors import check_range
-from model.attention import apply_edits
+from model.attention import apply_edits, join_heads
 from model.gpt import GPT, blocks_of, check_tokens, eval_mode
 from model.hooks import Part, ablate, edit, editing
 
@@ -223,31 +223,38 @@ def _values(
     if layer == config.n_layers:
         hidden = model.final_norm(apply_edits(model.stream_edits, streams))
         return value(model.logits(hidden[:, -1]))[None]
-    of_layer: list[Part] = [*((layer, head) for head in range(config.n_heads)), f"mlp {layer}"]
-    switched = [place for place, part in enumerate(of_layer) if part in parts]
-    on = torch.ones(2 ** len(switched), len(of_layer), dtype=torch.bool, device=streams.device)
-    on[:, switched] = _subsets(len(switched)).flip(1).to(on)
-    block, is_last = blocks_of(model)[layer], layer == config.n_layers - 1
+    block, on = blocks_of(model)[layer], _ways(config.n_heads, layer, parts).to(streams.device)
     # Of the last layer, the last token is enough, unless an edit of its MLP sees all of them.
-    last = slice(-1 if is_last and not block.mlp_edits else 0, None)
-    off_heads = torch.stack([off[part] for part in of_layer[:-1]])[:, last]
-    off_mlp = off[of_layer[-1]][last]
+    is_enough = layer == config.n_layers - 1 and not block.mlp_edits
+    last = slice(-1 if is_enough else 0, None)
+    off_heads = torch.stack([off[layer, head] for head in range(config.n_heads)])[:, last]
+    off_mlp = off[f"mlp {layer}"][last]
     widest = max(config.d_mlp * n_tokens, config.n_heads * n_tokens**2, model.vocab_size)
-    of_streams = []
-    # The attention of a stream is computed once: its edit makes a row of every subset.
-    for stream in apply_edits(block.stream_edits, streams).split(1 if switched else len(streams)):
-        of_ways = []
+    contexts: list[Float[Tensor, "stream head token d_head"]] = []
+
+    def keep(context: Tensor) -> Tensor:
+        contexts.append(context)
+        return context
+
+    streams, of_streams = apply_edits(block.stream_edits, streams), []
+    for stream in streams.split(1 if len(on) > 1 else len(streams)):
+        with editing(block.attention.edits, keep):
+            block.attention(block.attention_norm(stream))
+        context, of_ways = contexts.pop()[:, :, last], []
         for ways in on.split(max(1, MAX_VALUES // widest)):
-
-            def switch_heads(context: Tensor, ways: Tensor = ways) -> Tensor:
-                return torch.where(ways[:, :-1, None, None], context[:, :, last], off_heads)
-
-            def switch_mlp(output: Tensor, ways: Tensor = ways) -> Tensor:
-                return torch.where(ways[:, -1:, None], output, off_mlp)
-
-            with editing(block.attention.edits, switch_heads), editing(block.mlp_edits, switch_mlp):
-                added = block.attention(block.attention_norm(stream))
-                after = block.with_mlp(stream[:, last] + added)
+            some = torch.where(ways[:, :-1, None, None], context, off_heads)
+            x = stream[:, last] + block.attention.output(join_heads(some))
+            after = torch.where(ways[:, -1:, None], block.with_mlp(x), x + off_mlp)
             of_ways.append(_values(model, parts, off, value, layer + 1, after))
         of_streams.append(torch.cat(of_ways, 1).reshape(-1, len(stream)))
     return torch.cat(of_streams, 1)
+
+
+def _ways(n_heads: int, layer: int, parts: Sequence[Part]) -> Bool[Tensor, "way part"]:
+    """Which heads of a layer are on, and last, whether its MLP is: one row for each subset of those
+    that are switched; the first changes first."""
+    known: list[Part] = [*((layer, head) for head in range(n_heads)), f"mlp {layer}"]
+    switched = [place for place, part in enumerate(known) if part in parts]
+    on = torch.ones(2 ** len(switched), len(known), dtype=torch.bool)
+    on[:, switched] = _subsets(len(switched)).flip(1)
+    return on
