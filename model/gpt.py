@@ -215,10 +215,11 @@ def check_tokens(tokens: Any, axes: int) -> None:
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model in eval mode, and restore the mode of each of its modules on exit."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    in_training = [module for module in model.modules() if module.training]
+    for module in in_training:
+        module.training = False
     try:
         yield
     finally:
-        for module, was_training in modes:
-            module.training = was_training
+        for module in in_training:
+            module.training = True

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -130,12 +131,13 @@ class AttentionMaps(Callback):
         step, last = trainer.state.step, trainer.config.max_steps
         if not self.config.has_maps(step, last, trainer.config.checkpoint_every):
             return
-        if self.heads is None:
-            maps, _ = self.probe.log(step)
-        else:
-            heads = self.heads.measure(self.named[1])
-            self.named = step, heads.names
-            maps, _ = self.probe.log(step, heads, self.heads.documents.where, self.heads.wiring())
+        with eval_mode(self.probe.model):
+            if self.heads is None:
+                maps, _ = self.probe.log(step)
+            else:
+                heads, where = self.heads.measure(self.named[1]), self.heads.documents.where
+                self.named = step, heads.names
+                maps, _ = self.probe.log(step, heads, where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
 
@@ -197,6 +199,10 @@ class Probe:
         self.writer, self.model, self.tag = writer, model, tag
         self.tokenizer, self.floor = tokenizer, floor
         self.tokens = torch.tensor([tokens])
+        self.likely = [
+            nlargest(MAX_SAID, known, key=lambda id: known[id])
+            for known in (floor.next_tokens if floor else [])
+        ]
         self.spelled = [tokenizer.decode_bytes([token]) for token in tokens]
         self.labels = [token_label(token) for token in self.spelled[:MAX_IMAGE_TOKENS]]
 
@@ -249,11 +255,10 @@ class Probe:
         bits = torch.cat([torch.tensor([math.nan]), nats / math.log(2)])
         best = logs.topk(min(MAX_SAID, logs.shape[1])).indices.tolist()
         rows = []
-        for place, (chances, ids) in enumerate(zip(logs.exp(), best, strict=True)):
-            known = floor.next_tokens[place]
-            likely = sorted(known, key=lambda id: -known[id])[:MAX_SAID]
+        for place, (chances, ids) in enumerate(zip(logs.exp().numpy(), best, strict=True)):
+            known, likely = floor.next_tokens[place], self.likely[place]
             said = [
-                (id, chances[id].item(), known.get(id, 0.0) if known else math.nan)
+                (id, float(chances[id]), known.get(id, 0.0) if known else math.nan)
                 for id in dict.fromkeys((*ids, *likely))
             ]
             said.sort(key=lambda row: -row[1])

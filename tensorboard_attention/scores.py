@@ -82,12 +82,33 @@ def heads_of(
 
 
 def measure_text(
-    maps: Layers, spelled: Sequence[str], causal: bool, keys: Sequence[str] | None = None
+    maps: Layers,
+    spelled: Sequence[str],
+    causal: bool,
+    keys: Sequence[str] | None = None,
+    is_named: bool = False,
 ) -> Heads:
     """What the maps of one text say of its heads. Its halves are every second query.
 
-    maps: one array of shape (head, query, key) per layer. keys: of cross attention.
+    maps: one array of shape (head, query, key) per layer. keys: of cross attention. is_named: names
+    and scores of patterns are known, and not measured.
     """
+    found = Heads({}, {}, []) if is_named else _patterns_of(maps, spelled, causal, keys)
+    if keys is not None:  # patterns of cross attention have names, and no curves
+        found = found._replace(scores={}, counts={})
+    more: dict[str, Callable[[np.ndarray], np.ndarray]] = {"entropy": entropy}
+    if keys is None:
+        more["mean distance"] = mean_distance
+    n_there = int(np.any([layer.any((0, 2)) for layer in maps], 0).sum())
+    for name, score in more.items():
+        found.scores[name] = [score(layer) for layer in maps]
+        found.counts[name] = n_there
+    return found
+
+
+def _patterns_of(
+    maps: Layers, spelled: Sequence[str], causal: bool, keys: Sequence[str] | None
+) -> Heads:
     ids = np.unique([*spelled, *(keys or ())], return_inverse=True)[1]
     queries, others = np.split(ids, [len(spelled)])
     weights = np.concatenate(list(maps))
@@ -104,15 +125,6 @@ def measure_text(
         )
         for half in (0, 1)
     ]
-    found = heads_of(
+    return heads_of(
         Measure(texts)([weights] * 2), [len(layer) for layer in maps], f"on {THIS_TEXT}"
     )
-    if keys is not None:  # patterns of cross attention have names, and no curves
-        found = found._replace(scores={}, counts={})
-    more: dict[str, Callable[[np.ndarray], np.ndarray]] = {"entropy": entropy}
-    if keys is None:
-        more["mean distance"] = mean_distance
-    for name, score in more.items():
-        found.scores[name] = [score(layer) for layer in maps]
-        found.counts[name] = int(is_there.sum())
-    return found

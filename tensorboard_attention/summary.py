@@ -44,6 +44,7 @@ import numpy as np
 
 from tensorboard_attention.checks import ROUNDING, check_maps, floats
 from tensorboard_attention.naming import HeadName, overview
+from tensorboard_attention.patterns import PATTERNS
 from tensorboard_attention.scores import MEANINGS, THIS_TEXT, UNITS, measure_text
 from tensorboard_attention.strict import to_json
 from tensorboard_attention.tokens import token_texts
@@ -163,7 +164,13 @@ def encode(
     places = _places(measured, given, wiring is not None)
     layers, changes = _shown(arrays, is_cross)
     causal, packed = _pack(layers, is_cross)
-    here = measure_text([layer[0] for layer in arrays], texts, causal, keys if is_cross else None)
+    here = measure_text(
+        [layer[0] for layer in arrays],
+        texts,
+        causal,
+        keys if is_cross else None,
+        is_named=names is not None and given.keys() >= {pattern.name for pattern in PATTERNS},
+    )
     found = {**here.scores, **given}
     places |= {name: THIS_TEXT for name in found if name not in given}
     header = {
@@ -230,15 +237,15 @@ def _guess_fields(guesses: Guesses, n_tokens: int) -> dict[str, Any]:
     """The fields of a header with what is said of tokens."""
     if {*map(len, guesses)} != {n_tokens}:
         raise ValueError(f"guesses: do not fit {n_tokens} tokens; give as many of each")
-    rows = []
-    for row in guesses.next_tokens[:MAX_TOKENS]:
-        texts = token_texts([token for token, _, _ in row], None)
-        said = zip(texts, row, strict=True)
-        rows.append([[text, _finite(model), _finite(known)] for text, (_, model, known) in said])
+    rows = guesses.next_tokens[:MAX_TOKENS]
+    texts = iter(token_texts([token for row in rows for token, _, _ in row], None))
+    said = [
+        [[next(texts), _finite(model), _finite(known)] for _, model, known in row] for row in rows
+    ]
     return {
         "losses": [*map(_finite, guesses.losses[:MAX_TOKENS])],
         "floor": [*map(_finite, guesses.floor[:MAX_TOKENS])],
-        "next": rows,
+        "next": said,
     }
 
 
