@@ -14,7 +14,6 @@ import io
 import os
 import platform
 import sys
-from codecs import BOM_UTF8
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from functools import wraps
@@ -27,7 +26,7 @@ from common.errors import UserError
 from common.settings import Values
 from common.startup import GC_THRESHOLD
 from launch.mistakes import one_line_errors
-from launch.quoting import CONFIGS, ROOT, experiment_files, read_arguments, split
+from launch.quoting import CONFIGS, ROOT, read_arguments, split
 from launch.sweep import leaving_nothing
 
 # Hydra 1.3 asks which version's defaults are meant; 1.4 warns of an answer, and of targets that are
@@ -87,13 +86,10 @@ def plain_values(config: DictConfig) -> Values:
     settings Hydra would not take for those of the script."""
     container: Any = OmegaConf.to_container(config, resolve=True)
     if "experiment" in container:
-        marked = [file for file in experiment_files() if file.read_bytes()[:3] == BOM_UTF8]
-        if marked:
-            raise UserError(
-                f"experiment: experiment/{marked[0].name} begins with a byte order mark, with "
-                "which its settings are not found; save it as UTF-8 without one"
-            )
-        raise UserError("experiment: the first line of its file must be: # @package _global_")
+        raise UserError(
+            "experiment: the first line of its file must be: # @package _global_, without a byte "
+            "order mark before it"
+        )
     return container
 
 

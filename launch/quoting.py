@@ -14,7 +14,6 @@ from hydra.core.hydra_config import HydraConfig
 
 from common.errors import UserError, as_argument
 from common.settings import all_settings, check_name, literal, no_such_setting
-from data.files import is_run
 from store.run import is_latest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,14 +32,14 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     Raises UserError for an unknown flag, and for what is no setting of the dataclass `kind`.
     """
     given, overrides = split(arguments)
-    overrides = _without_null(overrides)
+    overrides = _with_none(overrides)
     types = all_settings(kind)
     if script == "compare":
         overrides = name_runs(overrides)
     elif script == "verdict":
         overrides = name_idea(overrides, types)
-    for before, override in zip(["", *overrides], overrides, strict=False):
-        _check_form(override, before, types, kind)
+    for override in overrides:
+        _check_form(override, types, kind)
     flags = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
@@ -49,16 +48,13 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
     return [*flags, *(quote(override, types) for override in overrides), CALLBACK]
 
 
-def _without_null(overrides: Sequence[str]) -> list[str]:
-    """The settings without experiment=null, which Hydra does not accept, and the experiments before
-    it. Among the values of a sweep, it is the empty configs/experiment/none.yaml."""
-    is_experiment = [setting_name(each) == "experiment" for each in overrides]
-    last = max((i for i, each in enumerate(overrides) if each == "experiment=null"), default=-1)
-    none = re.compile(r"(?<![\w./-])null(?![\w./-])")
+def _with_none(overrides: Sequence[str]) -> list[str]:
+    """The settings with experiment=none, which is an empty file, in the place of experiment=null,
+    which Hydra does not accept, also among the values of a sweep."""
+    null = re.compile(r"(?<![\w./-])null(?![\w./-])")
     return [
-        none.sub("none", each) if is_experiment[i] else each
-        for i, each in enumerate(overrides)
-        if i > last or not is_experiment[i]
+        null.sub("none", override) if setting_name(override) == "experiment" else override
+        for override in overrides
     ]
 
 
@@ -115,9 +111,7 @@ class _Flags(argparse.ArgumentParser):
 def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags that are given, with their values, and the settings. Raises UserError for an
     unknown flag."""
-    # Otherwise -cnx, where -cn=x is meant, would be --cfg=nx.
-    divided = [re.sub(r"(?s)\A(-c[dnp])(?=[^=])", r"\1=", argument) for argument in arguments]
-    given = vars(_Flags().parse_intermixed_args(divided))
+    given = vars(_Flags().parse_intermixed_args(arguments))
     if "refused" in given:
         raise UserError(
             "--config-name, --config-path: each script has its own settings; change them as "
@@ -144,7 +138,7 @@ def overridden() -> list[str]:
     return [setting_name(override) for override in HydraConfig.get().overrides.task]
 
 
-def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type) -> None:
+def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:
     """Raise UserError unless this is setting=value in UTF-8, and the setting or group exists."""
     name = setting_name(override)
     try:
@@ -155,18 +149,7 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
     is_known = name in types or is_group or re.match(r"hydra([./@]|\Z)", name)
     is_path = "=" not in override or (not is_known and os.path.lexists(override))
     if is_path or not re.fullmatch(r"\+*[\w./@-]+=.*", override, re.DOTALL):
-        problem = f"{override}: must have the form setting=value"
-        if before.endswith("=") and setting_name(before) in types:
-            meant = f"leave out the space: {before}{as_argument(override)}"
-        elif override in types:
-            meant = f"give it a value, without spaces: {override}=..."
-        elif "/" in override or os.path.lexists(override) or is_latest(override):
-            meant = _meant_by_path(Path(override), types)
-        elif types.get(setting_name(before)) in (str, str | None):
-            meant = f'put a text with spaces in quotes: "{before} {override}"'
-        else:
-            meant = "--help lists the settings"
-        raise UserError(f"{problem}; {meant}")
+        raise UserError(f"{override}: must have the form setting=value; {_meant(override, types)}")
     check_name(name)
     if not is_known:
         raise UserError(no_such_setting(name, kind))
@@ -178,23 +161,18 @@ def _check_form(override: str, before: str, types: Mapping[str, Any], kind: type
         )
 
 
-def _meant_by_path(path: Path, types: Mapping[str, Any]) -> str:
-    """What a lone path, as in `sample.py runs/x`, may be meant for."""
-    setting = next((name for name in ("run", "source", "resume") if name in types), None)
-    run = next((folder for folder in (path, *path.parents) if is_run(folder)), None)
-    if setting and (run or is_latest(path)):
-        return f"did you mean {setting}={as_argument(run or path)}?"
-    if setting == "source" and (path / "config.json").is_file():
-        return f"did you mean source={as_argument(path)}?"
-    runs = sorted(file.parent for file in path.glob("*/config.yaml"))
-    if "data.path" in types and os.path.lexists(path) and not runs:
-        return f"did you mean data=text data.path={as_argument(path)}?"
-    if not setting:
-        return "--help lists the settings"
-    kinds = "a run, or of a model of transformers" if setting == "source" else "a run"
-    what = "is none" if os.path.lexists(path) else "does not exist"
-    example = f"; give one, such as {setting}={as_argument(runs[0])}" if runs else ""
-    return f"{setting}= takes the folder of {kinds}, and {path} {what}{example}"
+def _meant(argument: str, types: Mapping[str, Any]) -> str:
+    """What an argument that is no setting may be meant for."""
+    if "/" in argument or os.path.lexists(argument) or is_latest(argument):
+        names = [name for name in ("run", "source", "resume") if name in types]
+        names += ["data=text data.path"] if "data.path" in types else []
+        if names:
+            path = as_argument(Path(argument))
+            return f"did you mean {' or '.join(f'{name}={path}' for name in names)}?"
+    return (
+        "leave out spaces around the =, and put a text with spaces in quotes; --help lists the "
+        "settings"
+    )
 
 
 def quote(override: str, types: Mapping[str, Any], sweeps: bool = False) -> str:

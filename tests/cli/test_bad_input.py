@@ -30,7 +30,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["-x"], ["-x", "unrecognized"]),
     ("train", ["seed=1,2"], ["seed=1,2"]),
     ("train", ["--cfg=nope"], ["--cfg", "choose from 'job'"]),
-    ("train", ["-cntrain"], ["--config-name", "experiment=NAME"]),
+    ("train", ["-cn=train"], ["--config-name", "experiment=NAME"]),
     ("train", ["--info=nope"], ["--info", "choose from 'all'"]),
     ("train", ["--resolve"], ["--resolve", "--cfg"]),
     ("train", ["-m", "seed=1,2", "hydra.sweep.dir=/proc/x"], ["/proc/x", "cannot be"]),
@@ -134,7 +134,7 @@ EXPERIMENTS = {
     HEAD + "hydra.mode: MULTIRUN\n": ["hydra.mode: is a key with a dot"],
     HEAD + "trainer..max_steps: 3\n": ["trainer..max_steps: has a dot, slash or @ at an end, or"],
     "trainer:\n  max_steps: 3\n": ["experiment: ", "first line", "# @package _global_"],
-    "\ufeff" + HEAD + "trainer:\n  max_steps: 3\n": ["mine.yaml begins with a byte order mark"],
+    "\ufeff" + HEAD + "trainer:\n  max_steps: 3\n": ["experiment: ", "without a byte order mark"],
     HEAD + "name: \udcff\n": ["experiment: ", "not UTF-8 (invalid start byte at byte 26)"],
 }
 
