@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from observe.context import RunContext
 from observe.wandb import check_installed
 from store.checkpoint import TrainState, load_state
 from store.code import check_code, code_version
-from store.run import RUNS, Run, claim
+from store.run import RUNS, Run
 from store.settings import read_settings
 from store.weights import load_model
 from training.callback import Callback
@@ -88,35 +87,35 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
     use or too large.
     """
     _check_machine(settings.config, ranks)
-    with _claimed(settings, ranks) as claimed:
-        config = claimed.config
-        weights, state, is_own = _find_weights(claimed, ranks)  # locks a run to resume
-        is_at_end = state.step == config.trainer.max_steps
-        if claimed.resumed and is_at_end and claimed.resumed.has_summary(state.step):
-            return _finished_result(claimed.resumed, state, ranks)
-        data = partial(load_dataset, trusted=claimed.trusts_data, say=ranks.print_main)
-        length = config.model.context_length
-        corpus, dataset = ranks.main_first(
-            lambda: data(config.data, claimed.tokenizer, config.cache_dir, length)
-        )
-        model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
-        precision = training_precision(
-            config.trainer.precision, model, state, config.cache_dir, ranks
-        )
-        check_device(ranks.device, precision, config.cache_dir)
-        optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
-        if weights and is_own:
-            load_optimizer(optimizer, weights)
-        run = claimed.resumed or _create(claimed, corpus, dataset, ranks)
-        if claimed.resumed:
-            run.check_in_place()
-            run.check_tokens(dataset.sha256, "resume")
-    if ranks.is_main:  # whose own lock holds now, of a new run, too
+    config = settings.config
+    weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
+    is_at_end = state.step == config.trainer.max_steps
+    if settings.resumed and is_at_end and settings.resumed.has_summary(state.step):
+        return _finished_result(settings.resumed, state, ranks)
+    data = partial(load_dataset, trusted=settings.trusts_data, say=ranks.print_main)
+    length = config.model.context_length
+    corpus, dataset = ranks.main_first(
+        lambda: data(config.data, settings.tokenizer, config.cache_dir, length)
+    )
+    model = _build_model(config, dataset.tokenizer.vocab_size, weights).to(ranks.device)
+    precision = training_precision(config.trainer.precision, model, state, config.cache_dir, ranks)
+    check_device(ranks.device, precision, config.cache_dir)
+    optimizer = Optimizer(model, config.optimizer, config.trainer.max_steps, precision.fast)
+    if weights and is_own:
+        load_optimizer(optimizer, weights)
+    run = settings.resumed or _create(settings, corpus, dataset, ranks)
+    if run is None:  # an equal command was faster
+        del model, optimizer
+        return start(open_settings(settings.composed), ranks)
+    if settings.resumed:
+        run.check_in_place()
+        run.check_tokens(dataset.sha256, "resume")
+    if ranks.is_main:
         run.start_log()
-        if claimed.resumed:
+        if settings.resumed:
             print(printable(f"continuing {run.path} from step {state.step}"))
             run.diverged_file.unlink(missing_ok=True)
-            run.store_settings(claimed.values)
+            run.store_settings(settings.values)
             run.store_code(code_version())
             if is_own:
                 run.checkpoints.complete(state, *kept(config.trainer))
@@ -134,20 +133,6 @@ def _check_machine(config: TrainConfig, ranks: Ranks) -> None:
     if config.trainer.compile:
         check_compiler(ranks.device)
     check_training_memory(config.model, config.trainer, config.tokenizer.vocab_size, ranks)
-
-
-@contextmanager
-def _claimed(settings: Settings, ranks: Ranks) -> Iterator[Settings]:
-    """Let no other process start the run that the block starts, while its text is prepared. Yields
-    the settings, opened again if another process has started it meanwhile.
-
-    Raises UserError if another process is starting it; with `is_auto`, after a while.
-    """
-    path = None if settings.resumed else settings.config.run_dir
-    seconds = LOCK_SECONDS if settings.is_auto else 0.0
-    with claim(Path(path), seconds) if path and ranks.is_main else nullcontext():
-        is_there = path is not None and Path(path, "config.yaml").is_file()
-        yield open_settings(settings.composed) if ranks.broadcast(is_there) else settings
 
 
 def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainState, bool]:
@@ -201,21 +186,27 @@ def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> 
     return model
 
 
-def _create(settings: Settings, corpus: Corpus, dataset: Dataset, ranks: Ranks) -> Run:
+def _create(settings: Settings, corpus: Corpus, dataset: Dataset, ranks: Ranks) -> Run | None:
+    """The new run; None if another process has just started it by an equal command."""
     run, path = None, settings.config.run_dir
     if ranks.is_main:
-        with naming(Path(path or RUNS)):
-            run = Run.create(
-                path,
-                settings.yaml,
-                settings.hydra_files,
-                dataset.sha256,
-                dataset.tokenizer.save,
-                code_version(),
-                corpus.fingerprint(),
-            )
-    folder = ranks.broadcast(str(run.path) if run else "")
-    return run or Run(Path(folder))  # not opened: another node may not see all of it yet
+        try:
+            with naming(Path(path or RUNS)):
+                run = Run.create(
+                    path,
+                    settings.yaml,
+                    settings.hydra_files,
+                    dataset.sha256,
+                    dataset.tokenizer.save,
+                    code_version(),
+                    corpus.fingerprint(),
+                )
+        except UserError:
+            if not (settings.is_auto and path and Path(path, "config.yaml").is_file()):
+                raise
+    folder = ranks.broadcast(str(run.path) if run else None)
+    # Not opened on other ranks: another node may not see all of it yet.
+    return run or (Run(Path(folder)) if folder else None)
 
 
 def _last_checkpoint(run: Run) -> Path | None:

@@ -27,7 +27,6 @@ and it holds no links.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -46,7 +45,6 @@ from common.errors import UserError, as_argument, check_path, print_note
 from common.files import (
     check_creatable,
     clean,
-    folders_to,
     fsync,
     naming,
     read_json,
@@ -62,8 +60,6 @@ from store.settings import read_settings, settings_yaml
 Config = TypeVar("Config")
 
 RUNS, LATEST = Path("runs"), "latest"
-MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
-CLAIMS = f".glassgpt-{'[0-9a-f]' * 16}.lock"
 VERDICT = RUNS / "verdict"
 # Of runs, of those of sweeps, and of those of verdicts.
 PATTERNS = (
@@ -209,8 +205,7 @@ class Run:
         """When the run was created, in seconds since 1970, or more: a larger number than those of
         the runs beside it that were created before. 0 for one that was converted."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
-            started = float(read_json(self.data_file)["started"])
-            return started if 0 <= started <= MAX_STARTED else 0.0
+            return float(read_json(self.data_file)["started"])
         return 0.0
 
     @property
@@ -254,11 +249,6 @@ class Run:
         self._held = self.lock_file.stat()
         clean(self.path, "**/*", seconds=0)  # the lock says that no process is left elsewhere
         clean(self.path.parent)
-        for file in self.path.parent.glob(CLAIMS):  # a killed process left it, or has it
-            with suppress(filelock.Timeout, OSError):
-                lock = filelock.FileLock(file)
-                lock.acquire(timeout=0)
-                _release(lock)
 
     def check_in_place(self) -> None:
         """Raise UserError if the lock file at its path is not the one that this process holds: the
@@ -365,36 +355,6 @@ class Run:
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise  # a full disk is reported once, not with a traceback for each line
-
-
-@contextmanager
-def claim(path: Path, seconds: float) -> Iterator[None]:
-    """Let no other process start a run at `path` in the block, by a lock beside it, which is there
-    for that long. Raises UserError if another process has the lock after `seconds`."""
-    target = real_path(path)
-    name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
-    file = target.with_name(f".glassgpt-{name}.lock")
-    with folders_to(file), naming(path):
-        lock = filelock.FileLock(file)
-        try:
-            lock.acquire(timeout=seconds)
-        except filelock.Timeout:
-            raise UserError(
-                f"run_dir: another process is starting {path}; wait, or choose another folder"
-            ) from None
-        try:
-            yield
-        finally:
-            _release(lock)
-
-
-def _release(lock: filelock.BaseFileLock) -> None:
-    """Release a lock, and remove its file, which waiting processes then make again."""
-    if os.name == "nt":  # where a file that is open cannot be removed
-        lock.release()
-    with suppress(OSError):
-        Path(lock.lock_file).unlink()
-    lock.release()
 
 
 def is_latest(path: str | Path) -> bool:

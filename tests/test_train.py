@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pytest
@@ -19,6 +18,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import launch.start
 from tests.conftest import (
     PLAIN,
     ROOT,
@@ -177,19 +177,21 @@ def test_one_command_starts_and_continues_a_run(tmp_path: Path) -> None:
 def test_a_run_that_another_process_has_started_meanwhile_is_continued(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one had the name of the run while it prepared the text."""
+    """By an equal command, while this one prepared the text."""
+    prepare = launch.start.load_dataset
 
-    @contextmanager
-    def claim(path: Path, seconds: float) -> Iterator[None]:
-        shutil.copytree(tiny_run, path)
-        yield
+    def load_dataset(*arguments: Any, **options: Any) -> Any:
+        if not (tmp_path / "run").exists():
+            shutil.copytree(tiny_run, tmp_path / "run")
+        return prepare(*arguments, **options)
 
-    monkeypatch.setattr("launch.start.claim", claim)
+    monkeypatch.setattr(launch.start, "load_dataset", load_dataset)
     again = succeed("train", *TINY, "resume=auto", "run_dir=run", cwd=tmp_path)
     assert "run is finished: nothing to do" in again
-    done = command("train", *TINY, "run_dir=other", cwd=tmp_path)
-    assert done.returncode == 2 and "other exists; choose another folder" in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
+    shutil.rmtree(tmp_path / "run")
+    done = command("train", *TINY, "run_dir=run", cwd=tmp_path)
+    assert done.returncode == 2 and "another process has just created run" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"run", ".cache"}
 
 
 @pytest.mark.long

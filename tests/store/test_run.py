@@ -20,7 +20,7 @@ from launch.quoting import read_arguments
 from launch.schema import TrainConfig, preset
 from model import GPT
 from store.checkpoint import Checkpoints, TrainState, load_state
-from store.run import Run, Summary, check_new, claim
+from store.run import Run, Summary, check_new
 from store.weights import MODEL, OPTIMIZER
 from tests.conftest import files, small_config
 from training.optimizer import Optimizer
@@ -80,8 +80,7 @@ def test_latest_is_the_run_that_was_started_last(
 def test_a_run_without_an_evaluation_is_the_latest_to_resume(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new, future = (create(f"runs/{name}") for name in ("old", "new", "future"))
-    (future.path / "data.json").write_text('{"started": 1e300}')
+    old, new = (create(f"runs/{name}") for name in ("old", "new"))
     old.checkpoints.save(tensors(), TrainState(3, best_val_loss=1.0, best_step=3), 1)
     new.checkpoints.save(tensors(), TrainState(2), 1)
     assert Run.open("latest", "run").path == Path("runs/old")
@@ -191,33 +190,6 @@ def test_what_killed_processes_left_goes_when_a_run_is_locked(here: Path) -> Non
     run.lock("resume")
     assert {file.name for file in here.rglob(".glassgpt-*")} == {live, other}
     assert not Path("runs/run", other).exists()  # no other machine has the lock
-
-
-def test_only_one_process_starts_a_run(here: Path) -> None:
-    """Through a link, too. Nothing is left, also of one that was killed."""
-    (here / "disk").mkdir()
-    (here / "link").symlink_to("disk")
-    before = files(here)
-    with claim(Path("link/a"), 0):
-        assert len([*(here / "disk").iterdir()]) == 1
-        starting = r"^run_dir: another process is starting disk/a; wait"
-        with pytest.raises(UserError, match=starting), claim(Path("disk/a"), 0.01):
-            pass
-        with claim(Path("disk/b"), 0), claim(Path("a"), 0):
-            pass
-    assert files(here) == before
-    with pytest.raises(UserError, match="refused"), claim(Path("new/and/deep"), 0):
-        raise UserError("refused")
-    assert files(here) == before
-    with claim(Path("disk/a"), 0):
-        create("disk/a")  # which looks for the files of killed processes
-        with pytest.raises(UserError), claim(Path("disk/a"), 0):
-            pass
-        left = next((here / "disk").glob(".glassgpt-*"))
-    assert {path.name for path in (here / "disk").iterdir()} == {"a"}
-    left.touch()
-    create("disk/b")
-    assert {path.name for path in (here / "disk").iterdir()} == {"a", "b"}
 
 
 def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
