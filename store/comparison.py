@@ -16,9 +16,6 @@ from tensorboard_attention.naming import kind_of
 
 # What divides runs, beside the settings of the groups of the config; and what does not, of these.
 ALSO, UNIMPORTANT = ("init_from",), ("observe.", "data.cache_dir")
-# Bytes by which the text that is scored may be longer with another tokenizer: the first token of a
-# text is not scored.
-MAX_FIRST = 256
 ONCE = "differences, with 95% intervals for looking once; verdict.py adds pairs until it knows:"
 # Student's t at 0.975 with 1 to 30 degrees of freedom; with more, 1.96 + 2.47 / n is within 0.001.
 STUDENT = (
@@ -29,41 +26,23 @@ STUDENT = (
 
 
 class Scored(NamedTuple):
-    """Which tokens a loss is over, if the row has it. floor, n_bytes: of these tokens; text: the
-    fingerprint of the corpus."""
+    """Which tokens a loss is over. sha256: of the tokens of both splits; text: the fingerprint of
+    their text, which is the same with other tokenizers; n_tokens: of every evaluation."""
 
-    data: tuple[str, ...]
-    tokenizer: tuple[str, ...]
     sha256: str | None
+    text: str | None
     context_length: int | None
     is_whole: bool
-    tokens: tuple[int | None, ...]
-    floor: float | None
-    n_bytes: int | None
-    text: str | None
+    n_tokens: tuple[int | None, ...]
 
     def is_same(self, other: Scored) -> bool:
         """Whether the two losses are over the same text."""
         are_whole = self.is_whole and other.is_whole
-        # Of the same tokens, wherever their text lies.
-        are_same_tokens = self.sha256 is not None and self.sha256 == other.sha256
-        if (self.floor is None) != (other.floor is None):
-            return False
-        if self.floor is not None and not math.isclose(self.floor, other.floor or 0):
-            return False
-        if are_same_tokens or (self.data == other.data and self.sha256 == other.sha256):
+        if self.sha256 == other.sha256:
             # What is a part of a split depends on its windows.
             same_windows = self.context_length == other.context_length
-            return self.tokens == other.tokens and (are_whole or same_windows)
-        if self.data != other.data:
-            return False
-        if self.tokenizer == other.tokenizer or not are_whole:
-            return False  # a text that has changed, or that is divided into other tokens
-        if self.floor is None and None not in (self.text, other.text):
-            return self.text == other.text
-        return self.floor is not None or (
-            abs((self.n_bytes or 0) - (other.n_bytes or 0)) <= MAX_FIRST
-        )
+            return self.n_tokens == other.n_tokens and (are_whole or same_windows)
+        return are_whole and self.text is not None and self.text == other.text
 
 
 class Group(NamedTuple):
@@ -159,24 +138,13 @@ def scored_texts(rows: Sequence[Row], in_training: bool = False) -> list[int]:
 
 def _scored(row: Row, in_training: bool) -> Scored:
     points = row["curve"] if in_training else [row]
-    last = points[-1] if points else {}
-    loss, tokens, bpb = (last.get(name) for name in ("val_loss", "val_tokens", "val_bpb"))
     part = row.get(f"trainer.{'' if in_training else 'final_'}eval_tokens", "all")
-
-    def settings(*beginnings: str) -> tuple[str, ...]:
-        names = sorted(name for name in row if name.startswith(beginnings))
-        return tuple(f"{name}={row[name]!r}" for name in names if is_setting(name))
-
     return Scored(
-        settings("data."),
-        settings("tokenizer.", *ALSO),
         row.get("tokens_sha256"),
+        row.get("text"),
         row.get("model.context_length"),
         str(part) in ("all", "0"),
         tuple(dict.fromkeys(point.get("val_tokens") for point in points)),
-        last.get("floor_bpb"),
-        round(loss * tokens / math.log(2) / bpb) if loss and tokens and bpb else None,
-        row.get("text"),
     )
 
 
@@ -243,7 +211,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def _have_equal_curves(rows: Sequence[Row]) -> bool:
     """Whether all losses of all curves are over the same text."""
     rows = [row for row in rows if row["curve"]]
-    is_one = all(len(_scored(row, True).tokens) == 1 for row in rows)
+    is_one = all(len(_scored(row, True).n_tokens) == 1 for row in rows)
     return is_one and len({*scored_texts(rows, in_training=True)}) < 2
 
 
