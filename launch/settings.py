@@ -134,13 +134,12 @@ def _auto(composed: Values) -> Settings:
 def _resumed(run: Run, composed: Values) -> Settings:
     """The newest settings of a run, with the composed ones that the command line sets on top."""
     given = _given()
-    for name, reason in (
-        ("init_from", "the run continues with its own weights"),
-        ("run_dir", "a resumed run stays in its folder"),
-        ("experiment", "a resumed run keeps its settings"),
-    ):
+    for name in ("init_from", "run_dir", "experiment"):
         if name in given:
-            raise UserError(f"{name}: cannot be combined with resume: {reason}; leave {name} out")
+            raise UserError(
+                f"{name}: cannot be combined with resume: a run continues in its folder, with its "
+                f"settings and weights; leave {name} out"
+            )
     values = _stored(run)
     was = flat(values)
     # Not the run's: it may come from somebody else, and must not decide where files are written.
@@ -224,18 +223,12 @@ def _run_dir(composed: Values) -> str | None:
 
 
 def _resolve_data(values: Values) -> None:
-    """Make the path of the text absolute, and refuse what has no effect with it."""
-    data: Any = values["data"]
-    path = data.get("path") if isinstance(data, dict) else None
-    if not isinstance(path, str) or not path:
-        return
-    if "://" in path or (data["name"] == "dataset" and not is_local(path)):  # such as on the hub
-        return
-    data["path"] = _absolute(path)
-    if data["name"] == "shakespeare":
-        for name in ("data.url", "data.cache_dir"):
-            if name in overridden():
-                raise UserError(f"{name}: has no effect with data.path; leave one of them out")
+    """Make the path of a local text absolute."""
+    data = values["data"]
+    path = data.get("path")
+    is_elsewhere = path and ("://" in path or (data["name"] == "dataset" and not is_local(path)))
+    if path and not is_elsewhere:
+        data["path"] = _absolute(path)
 
 
 def is_in_sweep() -> bool:
@@ -283,13 +276,9 @@ def finetuned(composed: Values, base: Run) -> Values:
     changes = {name: composed["model"][name] for name in FREE if name in named}
     length = changes.get("context_length", model.context_length)
     if isinstance(length, int) and length > model.context_length:
-        reason = {
-            "learned": "has learned no more positions",
-            "rotary": "was never trained on longer distances",
-        }[model.position]
         raise UserError(
-            f"model.context_length: {length} is longer than that of init_from, which {reason}; "
-            f"give at most {model.context_length}"
+            f"model.context_length: {length} is longer than that of init_from, which was trained "
+            f"on no more positions; give at most {model.context_length}"
         )
     stored = read_settings(base.newest_settings_file)["model"]  # with null for derived sizes
     return composed | {

@@ -89,9 +89,11 @@ def start(settings: Settings, ranks: Ranks) -> Started | float:
     _check_machine(settings.config, ranks)
     config = settings.config
     weights, state, is_own = _find_weights(settings, ranks)  # locks a run to resume
-    is_at_end = state.step == config.trainer.max_steps
-    if settings.resumed and is_at_end and settings.resumed.has_summary(state.step):
-        return _finished_result(settings.resumed, state, ranks)
+    if settings.resumed and state.step == config.trainer.max_steps:
+        result = settings.resumed.result(state.step)
+        if result is not None:
+            _finish(settings.resumed, state, ranks)
+            return result
     data = partial(load_dataset, trusted=settings.trusts_data, say=ranks.print_main)
     length = config.model.context_length
     corpus, dataset = ranks.main_first(
@@ -163,15 +165,16 @@ def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainS
     return own, state if state.step else TrainState(), True
 
 
-def _finished_result(run: Run, state: TrainState, ranks: Ranks) -> float:
-    if ranks.is_main:  # as it was trained, whatever is given now
+def _finish(run: Run, state: TrainState, ranks: Ranks) -> None:
+    """What a kill can have prevented at the end of a run, as it was trained, whatever is given
+    now."""
+    if ranks.is_main:
         trained = read_settings(run.newest_settings_file)["trainer"]
         every = trained["checkpoint_every"] or 1
         run.checkpoints.complete(state, trained["keep_checkpoints"], every)
     ranks.print_main(
         f"{run.path} is finished: nothing to do. To train longer, raise trainer.max_steps."
     )
-    return run.val_bpb
 
 
 def _build_model(config: TrainConfig, vocab_size: int, weights: Path | None) -> GPT:

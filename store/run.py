@@ -326,20 +326,13 @@ class Run:
             return str(read_json(self.code_file)["sha256"])
         return None
 
-    def has_summary(self, steps: int) -> bool:
-        """Whether summary.json is that of a run of `steps` steps: a kill can prevent it."""
-        try:
-            return read_json(self.summary_file)["steps"] == steps
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-
-    @property
-    def val_bpb(self) -> float:
-        """The result in summary.json. Raises UserError if there is none."""
-        try:
-            return float(read_json(self.summary_file)["val_bpb"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.summary_file}: cannot be read; choose another run") from error
+    def result(self, steps: int) -> float | None:
+        """The validation bits per byte in summary.json; None if that is not of a run of `steps`
+        steps: a kill can prevent it."""
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            summary = read_json(self.summary_file)
+            return float(summary["val_bpb"]) if summary["steps"] == steps else None
+        return None
 
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""
@@ -388,13 +381,10 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
     latest = max(runs, key=rank)
     newest = max(runs, key=lambda run: (run.started, run.path))
     if latest is not newest:
-        if not newest.checkpoints:
-            lacks = "has no checkpoint yet"
-        elif newest.path.parent != folder == latest.path.parent:
-            lacks = "is newer, but one of several"
-        else:
-            lacks = "has not been evaluated yet"
-        print_note(f"note: {newest.path} {lacks}; using {latest.path}")
+        print_note(
+            f"note: using {latest.path}; {newest.path} is newer, but is one of a sweep or verdict, "
+            f"or has no {'evaluated ' * evaluated}checkpoint yet"
+        )
     return latest.path
 
 

@@ -84,7 +84,8 @@ def test_a_run_without_an_evaluation_is_the_latest_to_resume(
     old.checkpoints.save(tensors(), TrainState(3, best_val_loss=1.0, best_step=3), 1)
     new.checkpoints.save(tensors(), TrainState(2), 1)
     assert Run.open("latest", "run").path == Path("runs/old")
-    note = "note: runs/new has not been evaluated yet; using runs/old\n"
+    note = "note: using runs/old; runs/new is newer, but is one of a sweep or verdict, or has no "
+    note += "evaluated checkpoint yet\n"
     assert note in capsys.readouterr().err
     assert Run.open("latest", "resume").path == Path("runs/new")
 
@@ -111,7 +112,7 @@ def test_a_run_of_a_sweep_or_verdict_is_the_latest_only_if_there_is_no_other(
     assert latest() == latest("resume") == single
     newer = saved("runs/sweep/1", 3, 3)
     assert latest() == latest("resume") == single
-    note = f"note: {newer} is newer, but one of several; using {single}\n"
+    note = f"note: using {single}; {newer} is newer, but is one of a sweep or verdict, or has no "
     assert note in capsys.readouterr().err
     evaluated = saved("runs/evaluated", 3, 3)
     last = saved("runs/last", 2)
