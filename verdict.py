@@ -46,7 +46,7 @@ from observe.terminal import duration
 from store.comparison import scored_texts
 from store.judging import MIN_PAIRS, Judgement, judge
 from store.results import Row
-from store.run import VERDICT, Run
+from store.run import VERDICT
 
 Pair = tuple[Row | None, Row | None]  # base and idea; None for a run that diverged
 NAMES = ("base", "idea")
@@ -75,7 +75,8 @@ class VerdictConfig:
 
 def main(values: Values) -> None:
     config = build(VerdictConfig, values)
-    check_place()
+    if "LOCAL_RANK" in os.environ:
+        raise UserError("verdict.py: starts its runs itself; run it without torchrun")
     say = partial(print, file=sys.stderr if config.json else sys.stdout, flush=True)
     of_base, of_idea = map(open_side, divide(config.idea, config.base))
     if config.against is None:
@@ -96,21 +97,21 @@ def main(values: Values) -> None:
         say(printable(f"{name}: {runs.folder}"))
     say("Compared: the final validation loss, in bits per byte. A run in training has a train.log")
     pairs, found = train_pairs(sides, seeds, config.margin, say)
-    curves = VERDICT / "curves"
-    has_curves = True
+    curves: str | None = str(VERDICT / "curves")
     try:
-        write_curves(curves, {runs.folder.name: runs.folders(pairs) for runs in sides.values()})
+        folders = {runs.folder.name: runs.folders(pairs) for runs in sides.values()}
+        write_curves(VERDICT / "curves", folders)
     except OSError as error:  # the verdict is known without them
         print_note(f"note: the mean curves were not written: {refusal(error)}")
-        has_curves = False
+        curves = None
     failed = {
         name: [seed for seed in pairs if runs.rows[seed] is None] for name, runs in sides.items()
     }
     if config.json:
-        more = {"diverged": failed, "curves": str(curves) if has_curves else None}
+        more = {"diverged": failed, "curves": curves}
         print(json.dumps(as_json(found, pairs, sides) | more, allow_nan=False))
         return
-    if has_curves:
+    if curves:
         say(f"Mean curves of the seeds: tensorboard --logdir {curves}")
     diverged = [
         f"; the {name} diverged with seed {', '.join(map(str, which))}, counted as {DIVERGED:g} "
@@ -157,14 +158,6 @@ def as_json(
         },
         "runs": {name: str(runs.folder) for name, runs in sides.items()},
     }
-
-
-def check_place() -> None:
-    """Raise UserError where no runs of a verdict can be."""
-    if "LOCAL_RANK" in os.environ:
-        raise UserError("verdict.py: starts its runs itself; run it without torchrun")
-    if Run(VERDICT).config_file.exists():
-        raise UserError(f"{VERDICT}: is a run, where those of verdicts belong; rename it")
 
 
 def loss(row: Row | None) -> float:

@@ -16,7 +16,7 @@ from common.files import sha256
 from common.settings import Values, flat
 from data.corpus import CorpusConfig
 from launch.cli import plain_values
-from launch.quoting import read_arguments, setting_name
+from launch.quoting import by_name, read_arguments
 from launch.schema import TrainConfig
 from launch.settings import open_settings
 from store.checkpoint import STATE
@@ -76,7 +76,7 @@ def divide(idea: Sequence[str], base: str | None) -> tuple[Overrides, Overrides]
 def _by_name(overrides: Sequence[str]) -> dict[str, str]:
     if refused := [each for each in overrides if re.match(r"-|\+*hydra\b", each)]:
         raise UserError(f"{refused[0]}: is no setting of a run; leave it out")
-    return {setting_name(override): override for override in overrides}
+    return by_name(overrides)
 
 
 def open_side(overrides: Overrides) -> Side:

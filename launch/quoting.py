@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -123,6 +123,11 @@ def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
 def setting_name(override: str) -> str:
     """The name of the setting, or group, that an argument of the command line sets."""
     return override.partition("=")[0].lstrip("+")
+
+
+def by_name(overrides: Iterable[str]) -> dict[str, str]:
+    """The arguments that set something by the names of the settings, of each the last one."""
+    return {setting_name(override): override for override in overrides}
 
 
 def experiment_files() -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from launch.quoting import experiment_files, overridden, setting_name
+from launch.quoting import by_name, experiment_files, overridden
 from launch.schema import TrainConfig
 from model import ModelConfig
 from store.run import RUNS, Run, check_new, is_latest
@@ -56,19 +55,10 @@ class Settings(NamedTuple):
         return Tokenizer.load(run.tokenizer_folder) if run else self.config.tokenizer
 
     @property
-    def yaml(self) -> str:
-        """All settings as a file."""
-        return settings_yaml(self.values)
-
-    @property
-    def hydra_files(self) -> dict[str, str]:
-        """What Hydra composed, by the names of the files in .hydra/."""
-        hydra = HydraConfig.get()
-        return {
-            "config.yaml": self.yaml,
-            "overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
-            "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
-        }
+    def files(self) -> dict[str, str]:
+        """The files of a new run that have all settings, and those of the command line."""
+        given = OmegaConf.to_yaml(HydraConfig.get().overrides.task)
+        return {"config.yaml": settings_yaml(self.values), ".hydra/overrides.yaml": given}
 
 
 def open_settings(composed: Values) -> Settings:
@@ -116,7 +106,7 @@ def _auto(composed: Values) -> Settings:
     if not Path(path, "config.yaml").is_file():
         return _started(composed)._replace(is_auto=True)
     run = Run.open(path, "run_dir")
-    was = _by_name(read_yaml(run.path / ".hydra/overrides.yaml"))
+    was = by_name(read_yaml(run.path / ".hydra/overrides.yaml"))
     if changed := sorted({*was.values()} ^ {*_given().values()}):
         names = sorted({setting.partition("=")[0] for setting in changed} - {*PLACES})
         setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
@@ -198,16 +188,11 @@ def _stored(run: Run) -> Values:
         raise UserError(f"{file}: {error}{run.made_by}") from error
 
 
-def _by_name(arguments: Iterable[str]) -> dict[str, str]:
-    """The settings of a command line by their names, of each the last one."""
-    return {setting_name(argument): argument for argument in arguments}
-
-
 def _given() -> dict[str, str]:
     """Those of this command line, as they are stored: OmegaConf would read what is escaped in a
     text."""
     task: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    return _by_name(task)
+    return by_name(task)
 
 
 def _run_dir(composed: Values) -> str | None:

@@ -197,12 +197,9 @@ def _create(settings: Settings, corpus: Corpus, dataset: Dataset, ranks: Ranks) 
             with naming(Path(path or RUNS)):
                 run = Run.create(
                     path,
-                    settings.yaml,
-                    settings.hydra_files,
-                    dataset.sha256,
+                    settings.files | {"code.json": code_version()},
+                    {"tokens_sha256": dataset.sha256, "text": corpus.fingerprint()},
                     dataset.tokenizer.save,
-                    code_version(),
-                    corpus.fingerprint(),
                 )
         except UserError:
             if not (settings.is_auto and path and Path(path, "config.yaml").is_file()):

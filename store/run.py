@@ -2,7 +2,7 @@
 
     config.yaml      the run's own resolved settings, written once
     resumed.yaml     the settings of the newest resume, if they differ
-    .hydra/          what Hydra composed, for tools that read it
+    .hydra/overrides.yaml    the settings that the command line gave
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
     losses.jsonl     losses of tokens, for TensorBoard's Attention tab
@@ -121,32 +121,25 @@ class Run:
     def create(
         cls,
         path: str | None,
-        settings: str,
-        hydra: Mapping[str, str],
-        tokens_sha256: str,
+        files: Mapping[str, str],
+        data: Mapping[str, str],
         save_tokenizer: Callable[[Path], None],
-        code: str | None = None,
-        text: str | None = None,
     ) -> Run:
         """A new run at `path`, by default in a folder under `runs/` named after the time.
 
-        `settings` is the text of config.yaml; `hydra` maps names of files in .hydra/ to texts;
-        `tokens_sha256` is what `check_tokens` compares with; `save_tokenizer(folder)` writes into a
-        folder; `code` is the text of code.json, `text` the fingerprint of the corpus. The new run
-        is locked.
+        `files` maps names, with config.yaml among them, to texts; `data` is what data.json has
+        beside the time, of which `check_tokens` compares "tokens_sha256"; `save_tokenizer(folder)`
+        writes into a folder. The new run is locked.
 
         Raises UserError if another process has just created a run there, or if the disk refuses.
         """
-        files = {f".hydra/{name}": content for name, content in hydra.items()}
-        files |= {"config.yaml": settings} | ({} if code is None else {"code.json": code})
-        data = {"tokens_sha256": tokens_sha256} | ({"text": text} if text else {})
         for target in _new_folders() if path is None else [Path(path)]:
             try:
-                files["data.json"] = json.dumps({"started": _now(target)} | data) + "\n"
+                started = json.dumps({"started": _now(target), **data}) + "\n"
                 # Through a link of the user's to an empty folder.
                 with replace_folder(real_path(target), is_new=True) as folder:
-                    (folder / ".hydra").mkdir()
-                    for name, content in files.items():
+                    for name, content in {**files, "data.json": started}.items():
+                        (folder / name).parent.mkdir(exist_ok=True)
                         (folder / name).write_text(content, encoding="utf-8")
                     (folder / "tokenizer").mkdir()
                     save_tokenizer(folder / "tokenizer")
