@@ -67,8 +67,6 @@ class CompareConfig:
 def main(values: Values) -> None:
     config = build(CompareConfig, values)
     rows = read_finished(config.runs)
-    if config.by is not None and "," in config.by:
-        raise UserError("by: takes one setting; give one, such as by=model.qk_norm")
     known = differing(rows)
     for note in notes(rows):
         print_note(f"note: {note}")
@@ -84,11 +82,6 @@ def main(values: Values) -> None:
             print_note(f"note: {one.label}: its runs were trained by different code (code.json)")
     loss = target_loss(groups, config.loss)
     differences = compare(groups) if config.by is None else compare_by(rows, varied)
-    if config.by is not None and not any(difference.n_seeds for difference in differences):
-        raise UserError(
-            f"by: no two runs that were scored on the same text differ in {config.by} alone; give "
-            "a group of settings, such as by=optimizer, leave it out, or train runs that do"
-        )
     curves = curves_beside(groups) if config.curves else None
     if config.json:
         found = as_json(groups, differences, loss) | {"curves": curves}

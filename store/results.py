@@ -109,43 +109,35 @@ def read_row(folder: Path) -> Row | None:
     if steps is None or not run.summary_file.exists():
         return None
     try:
-        try:
-            summary = read_json(run.summary_file)
-        except ValueError as error:
-            raise ValueError(f"{run.summary_file.name}: {error}") from error
+        summary = read_json(run.summary_file)
         if summary.get("steps") != steps:
             return None
         curve = [line for line in read_measured(run.path) if "val_bpb" in line]
         needed = ((settings, ("seed",)), (summary, COMPARED), *((point, POINT) for point in curve))
         for values, names in needed:
             if missing := {*names} - values.keys():
-                raise ValueError(f"it has no {', '.join(sorted(missing))}")
+                raise ValueError(f"there is no {', '.join(sorted(missing))}")
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"runs: {run.path}: cannot be read ({error}); leave it out") from error
+        raise UserError(
+            f"runs: {run.path}: summary.json or metrics.jsonl cannot be read ({error}); leave it "
+            "out"
+        ) from error
+    row = {"run": str(run.path), **settings, **summary, "curve": curve}
     with suppress(UserError):
         evidence = evidence_of(run)
-        if evidence["step"] != steps:
-            raise UserError("it is of another checkpoint")
-        roles = {name: head["role"][0] for name, head in evidence["heads"].items()}
-        summary = {**summary, "heads": roles}
+        if evidence["step"] == steps:
+            row["heads"] = {name: head["role"][0] for name, head in evidence["heads"].items()}
     with suppress(OSError, ValueError, LookupError, TypeError):
         started = read_json(run.data_file)
-        summary = {**summary, "tokens_sha256": str(started["tokens_sha256"])}
-        summary = {**summary, "text": str(started["text"])}
-    return {"run": str(run.path), **settings, **summary, "curve": curve}
+        row["tokens_sha256"] = str(started["tokens_sha256"])
+        row["text"] = str(started["text"])
+    return row
 
 
 def read_measured(folder: Path) -> list[Row]:
     """The lines of metrics.jsonl of a run. Raises OSError or ValueError if they cannot be read."""
-    found: list[Row] = []
     lines = read_text(folder / "metrics.jsonl", MAX_METRICS).splitlines(keepends=True)
-    for number, line in enumerate(lines, 1):
-        if line.endswith("\n"):  # a kill can leave a half
-            try:
-                found.append(json.loads(line))
-            except ValueError as error:
-                raise ValueError(f"metrics.jsonl, line {number}: {error}") from error
-    return found
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill can leave a half
 
 
 def open_log(folder: Path) -> Index:
