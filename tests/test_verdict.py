@@ -90,7 +90,6 @@ def test_an_experiment_against_the_defaults() -> None:
         ),
         ((0.001, -0.002, 0.001, -0.001, 0.001), [], "no difference of more than 0.5%: "),
         ((0.001, -0.002, 0.001, -0.001, 0.001), ["margin=0.0001"], "not known after 5 pairs: "),
-        ((0.0, 0.0, 0.0, 0.0, 0.0), [], "no difference of more than 0.5%: "),
     ],
 )
 def test_what_is_said_of_finished_runs(
@@ -279,23 +278,15 @@ def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path
     ("arguments", "words"),
     [
         ([], "idea: its settings are those of the base"),
-        (["optimizer.lr=0.01", "base=optimizer.lr=0.01"], "idea: its settings are those"),
         (["seed=3"], "seed: verdict.py gives each run its own; leave it out, or give seeds_from"),
         ([IDEA, "base=run_dir=x"], "run_dir: verdict.py gives each run its own"),
-        ([IDEA, "resume=auto"], "resume: verdict.py gives"),
         ([IDEA, "base='"], "base: No closing quotation"),
         ([IDEA, "base=data.n_bytes=70000", "data.n_bytes=60000"], "data.n_bytes: the two sides"),
         ([IDEA, "margin=2"], "margin: 2.0 is out of range"),
-        ([IDEA, "max_pairs=3"], "max_pairs: 3 is out of range; give at least 4"),
         (["idea=[a]", IDEA], "idea: give its settings as they are"),
-        (["optimizer.beta3=0.9"], "optimizer.beta3: no such setting; did you mean"),
-        (["optimizer.lr=1,2"], "Ambiguous value for argument 'optimizer.lr=1,2'"),
         (["model.d_model=7"], "model.n_heads: 4 does not divide"),
-        (["data=text", "data.path=nowhere", IDEA], "data.path"),
         (["init_from=latest"], "init_from: latest can change"),
         (["against=nowhere"], "against: nowhere"),
-        (["runs/x"], "runs/x: must have the form setting=value"),
-        (["-m", IDEA], "-m: only train.py can sweep"),
     ],
 )
 def test_mistakes_change_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:

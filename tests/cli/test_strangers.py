@@ -134,11 +134,8 @@ ALIASES = "".join(f"- &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 'word'}]\n
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("config.yaml", ALIASES),
         (".hydra/overrides.yaml", ALIASES),
-        ("resumed.yaml", "[" * 2_000),
         ("resumed.yaml", "{a: 3}"),
-        ("config.yaml", "- [a]"),
     ],
 )
 def test_a_file_of_settings_that_cannot_be(here: Path, file: str, text: str) -> None:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.settings import Values, all_settings, build
-from compare import CompareConfig
 from launch.cli import run_script
 from tests.conftest import SCRIPTS, settings_of
 
@@ -76,18 +75,3 @@ def test_hostile_values(tmp_path: Path, n: int) -> None:
         check(*argument, tmp_path)
 
     check_some()
-
-
-@pytest.mark.long
-@settings(max_examples=50, derandomize=True)
-@given(st.lists(values, min_size=1, max_size=3))
-def test_paths_to_compare_arrive_as_they_are(found: list[str]) -> None:
-    paths = [f"runs/{each}" for each in found if each.isprintable()]
-    arrived: list[list[str]] = []
-
-    def main(values: Values) -> None:
-        arrived.append(build(CompareConfig, values).runs)
-
-    with patch.object(sys, "argv", ["compare.py", "runs/${oc.env:HOME}", *paths]):
-        run_script("compare", main, CompareConfig)
-    assert arrived == [["runs/${oc.env:HOME}", *paths]]

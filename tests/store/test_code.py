@@ -5,32 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-
-import pytest
-import yaml
 
 from store.code import code_sha256, code_version
 from store.run import Run
-from tests.conftest import ROOT, command
-
-Store = Callable[[str], None]
-
-
-@pytest.fixture
-def with_setting(run: Path) -> Store:
-    def store(name: str) -> None:
-        settings = yaml.safe_load((run / "config.yaml").read_text())
-        *groups, last = name.split(".")
-        reduce(getitem, groups, settings)[last] = 1
-        (run / "config.yaml").write_text(yaml.safe_dump(settings))
-        code = {"commit": "0123456789abcdef", "clean": False}
-        (run / "code.json").write_text(json.dumps(code))
-
-    return store
+from tests.conftest import ROOT, command, configure
 
 
 def test_the_commit_of_the_clone_is_stored(tiny_run: Path) -> None:
@@ -54,8 +33,10 @@ def test_a_run_that_other_code_continues_is_of_neither(run: Path) -> None:
         assert json.loads(stored.code_file.read_text())["sha256"] is None
 
 
-def test_a_model_setting_that_this_clone_does_not_have(run: Path, with_setting: Store) -> None:
-    with_setting("model.wings")
+def test_a_model_setting_that_this_clone_does_not_have(run: Path) -> None:
+    configure(run, lambda settings: settings["model"].update(wings=1))
+    code = {"commit": "0123456789abcdef", "clean": False}
+    (run / "code.json").write_text(json.dumps(code))
     for script, setting in (("train", "resume"), ("sample", "run")):
         done = command(script, f"{setting}={run}", cwd=run.parent)
         assert done.returncode == 2

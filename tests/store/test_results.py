@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -31,7 +30,7 @@ from store.comparison import (
     target_loss,
 )
 from store.results import find_runs, results
-from tests.conftest import command, succeed
+from tests.conftest import command, configure, succeed
 
 HEADS = "settings seeds bits per byte ± sd above the floor seconds parameters"
 SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
@@ -143,9 +142,8 @@ def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -
     """A copy of a run, with another seed and result."""
     copy = folder / f"{qk_norm},seed={seed}"
     shutil.copytree(tiny_run, copy, symlinks=True)
-    settings = yaml.safe_load((copy / "config.yaml").read_text())
-    settings["seed"], settings["model"]["qk_norm"] = seed, qk_norm
-    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+    configure(copy, lambda stored: stored.update(seed=seed))
+    configure(copy, lambda stored: stored["model"].update(qk_norm=qk_norm))
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps({**summary, "val_bpb": bpb}))
 
