@@ -80,7 +80,6 @@ class Runs:
 
     def _train(self, seed: int) -> None:
         """Start or continue a run, to its end or until it diverges."""
-        overrides = self.side.overrides
         sources = HydraConfig.get().runtime.config_sources
         process = subprocess.Popen(
             [
@@ -90,8 +89,8 @@ class Runs:
                     for each in sources
                     if each.provider == "command-line"
                 ),
-                *overrides.values(),
-                *(quiet for quiet in QUIET if quiet.partition("=")[0] not in overrides),
+                *QUIET,
+                *self.side.overrides.values(),
                 *(f"seed={seed}", f"run_dir={self.folder}/seed={seed}", "resume=auto"),
             ],
             env={**os.environ, EXPECTED: self.code},

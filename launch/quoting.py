@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from common.errors import UserError, as_argument
 from common.settings import all_settings, check_name, literal, no_such_setting
@@ -138,9 +139,11 @@ def experiment_files() -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def overridden() -> list[str]:
-    """The names of the settings, and of their groups, that the command line sets."""
-    return [setting_name(override) for override in HydraConfig.get().overrides.task]
+def overridden() -> dict[str, str]:
+    """What the command line sets, by the names of the settings and groups, as it is stored:
+    OmegaConf would read what is escaped in a text."""
+    task: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return by_name(task)
 
 
 def _check_form(override: str, types: Mapping[str, Any], kind: type) -> None:

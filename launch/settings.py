@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -107,7 +107,7 @@ def _auto(composed: Values) -> Settings:
         return _started(composed)._replace(is_auto=True)
     run = Run.open(path, "run_dir")
     was = by_name(read_yaml(run.path / ".hydra/overrides.yaml"))
-    if changed := sorted({*was.values()} ^ {*_given().values()}):
+    if changed := sorted({*was.values()} ^ {*overridden().values()}):
         names = sorted({setting.partition("=")[0] for setting in changed} - {*PLACES})
         setting = "hydra.sweep.dir" if is_in_sweep() else "run_dir"
         if names:
@@ -123,7 +123,7 @@ def _auto(composed: Values) -> Settings:
 
 def _resumed(run: Run, composed: Values) -> Settings:
     """The newest settings of a run, with the composed ones that the command line sets on top."""
-    given = _given()
+    given = overridden()
     for name in ("init_from", "run_dir", "experiment"):
         if name in given:
             raise UserError(
@@ -157,8 +157,7 @@ def _resumed(run: Run, composed: Values) -> Settings:
             f"resume: {', '.join(refused)} cannot change in a resumed run; keep the stored value, "
             "or start a new run"
         )
-    gives_data = any(name in overridden() for name in ("data.path", "data.url"))
-    return _continued(run, composed, values, gives_data)
+    return _continued(run, composed, values, bool({"data.path", "data.url"} & {*given}))
 
 
 def _continued(run: Run, composed: Values, values: Values, trusts_data: bool) -> Settings:
@@ -186,13 +185,6 @@ def _stored(run: Run) -> Values:
         return typed(TrainConfig, stored)
     except UserError as error:
         raise UserError(f"{file}: {error}{run.made_by}") from error
-
-
-def _given() -> dict[str, str]:
-    """Those of this command line, as they are stored: OmegaConf would read what is escaped in a
-    text."""
-    task: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    return by_name(task)
 
 
 def _run_dir(composed: Values) -> str | None:

@@ -148,8 +148,11 @@ def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainS
         )
     own = base = None
     if ranks.is_main and settings.resumed:
-        settings.resumed.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
-        own = _last_checkpoint(settings.resumed)
+        run = settings.resumed
+        run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
+        # Otherwise it was stopped before its first.
+        if run.checkpoints or run.checkpoints.has_best or run.summary_file.exists():
+            own = run.checkpoints.find("last", "resume")
     if ranks.is_main and settings.pretrained:
         base = settings.pretrained.checkpoints.find("last", "init_from")
     own, base = ranks.broadcast((own, base))
@@ -207,19 +210,6 @@ def _create(settings: Settings, corpus: Corpus, dataset: Dataset, ranks: Ranks) 
     folder = ranks.broadcast(str(run.path) if run else None)
     # Not opened on other ranks: another node may not see all of it yet.
     return run or (Run(Path(folder)) if folder else None)
-
-
-def _last_checkpoint(run: Run) -> Path | None:
-    """The last intact checkpoint of a run; None if it was stopped before its first. Raises
-    UserError if there are none left."""
-    if run.checkpoints:
-        return run.checkpoints.find("last", "resume")
-    if run.checkpoints.has_best or run.summary_file.exists():
-        raise UserError(
-            f"resume: {run.checkpoints.folder} has lost its checkpoints; put one back, or "
-            "start a new run"
-        )
-    return None
 
 
 def _report_pretrained(dataset: Dataset, weights: Path) -> None:

@@ -171,17 +171,17 @@ class Checkpoints:
         if name not in NAMES:
             raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
         run, steps, best = self.folder.parent, self.steps, self._best
-        if not steps and best is None:
+        if not steps:
             raise UserError(
                 f"{setting}: {run} has no checkpoint; wait for its first (every "
                 "trainer.checkpoint_every steps) if it is still training, put one back if it has "
                 "lost them, or choose another run"
             )
-        if name == "best" and best is None:
-            last = self.find("last", setting)
-            print_note(f"note: {run} has no best checkpoint yet; using {last.name}")
-            return last
-        wanted = best if best is not None and (name == "best" or not steps) else steps[-1]
+        wanted = steps[-1]
+        if name == "best" and best is not None:
+            wanted = best
+        elif name == "best":
+            print_note(f"note: {run} has no best checkpoint yet; using the last")
         damages: list[str] = []
         for step in sorted({wanted, *steps}, key=lambda step: (step > wanted, -step)):
             damage = self._damage(step)

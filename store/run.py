@@ -168,14 +168,8 @@ class Run:
         folder, here = real_path(find_run(path, evaluated=setting != "resume")), Path.cwd()
         run = cls(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         if not run.config_file.is_file():
-            for around in run.path.parents:
-                if is_run(around):
-                    raise UserError(
-                        f"{setting}: {path} is in a run; give its folder: "
-                        f"{setting}={as_argument(around)}"
-                    )
-            below = Path("runs", path)
-            likely = f", such as {setting}={as_argument(below)}" if is_run(below) else ""
+            near = filter(is_run, (*run.path.parents, RUNS / path))
+            likely = next((f", such as {setting}={as_argument(other)}" for other in near), "")
             raise UserError(
                 f"{setting}: {path} is not a run (it has no config.yaml); give the folder of a "
                 f"run{likely}, make one with python train.py, or convert a model of transformers "

@@ -201,7 +201,7 @@ def test_a_run_holds_no_links_and_no_pipes(here: Path) -> None:
 def test_a_path_into_a_run_is_named_with_its_folder(here: Path) -> None:
     run = create("runs/a b", lambda folder: (folder / "tokenizer.json").touch())
     for inside in ("config.yaml", "checkpoints/step-000001"):
-        with pytest.raises(UserError, match=r"is in a run; give its folder: run='runs/a b'$"):
+        with pytest.raises(UserError, match=r"is not a run .*, such as run='runs/a b', make"):
             Run.open(str(run.path / inside), "run")
 
 
