@@ -68,18 +68,20 @@ def name_runs(arguments: Sequence[str]) -> list[str]:
 
     paths = [argument for argument in arguments if is_path(argument)]
     others = [argument for argument in arguments if not is_path(argument)]
-    if any(setting_name(argument) == "runs" for argument in others):
-        raise UserError("runs: give the folders alone: python compare.py runs/sweep_*")
-    return [f"runs=[{','.join(map(in_quotes, paths))}]", *others] if paths else others
+    return _listed("runs", paths, others)
 
 
 def name_idea(arguments: Sequence[str], own: Collection[str]) -> list[str]:
     """The settings of verdict.py, with those of train.py as `idea`."""
     mine = [one for one in arguments if re.match(r"hydra[./]", one) or setting_name(one) in own]
-    others = [argument for argument in arguments if argument not in mine]
-    if others and any(setting_name(argument) == "idea" for argument in mine):
-        raise UserError("idea: give its settings as they are, without idea=")
-    return [f"idea=[{','.join(map(in_quotes, others))}]", *mine] if others else mine
+    return _listed("idea", [argument for argument in arguments if argument not in mine], mine)
+
+
+def _listed(name: str, values: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The settings with one that has a list of texts. Raises UserError if it is given, too."""
+    if values and name in map(setting_name, others):
+        raise UserError(f"{name}: give all of it as it is, without {name}=")
+    return [f"{name}=[{','.join(map(in_quotes, values))}]", *others] if values else [*others]
 
 
 def choices(group: str) -> list[str]:

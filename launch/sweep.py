@@ -7,9 +7,9 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,6 +17,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
 from common.errors import UserError, printable
+from common.files import folders_to
 from common.signals import FirstSignal
 from launch.mistakes import one_line_errors
 from launch.quoting import if_sweep
@@ -25,20 +26,10 @@ SETTINGS = "multirun.yaml"
 MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems take 255 in all
 
 
-class Begun(NamedTuple):
-    """A sweep's folder, and how it was before: which folders on the way to it were missing, the
-    innermost first, what was in it, and Hydra's file among that."""
-
-    folder: Path
-    missing: list[Path]
-    before: set[Path]
-    settings: bytes | None
-
-
 class Sweep(Callback):
     """Hydra makes it, as `launch.cli` asks. It would take an exception for a warning."""
 
-    begun: Begun | None = None
+    undoing = ExitStack()  # what happens if an exception ends it
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         with one_line_errors():
@@ -55,10 +46,8 @@ class Sweep(Callback):
                     f"hydra.job.config.override_dirname.exclude_keys=[{left_out}]"
                 )
             folder = Path(config.hydra.sweep.dir)
-            missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            file, before = folder / SETTINGS, set() if missing else {*folder.iterdir()}
-            settings = file.read_bytes() if file in before else None
-            Sweep.begun = Begun(folder, missing, before, settings)
+            Sweep.undoing.enter_context(folders_to(folder / SETTINGS))
+            Sweep.undoing.enter_context(unchanged(folder))
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         # Every script imports this file: Hydra makes the callback.
@@ -103,29 +92,24 @@ def not_in_names(overrides: Sequence[str]) -> Iterator[str]:
 def leaving_nothing() -> Iterator[None]:
     """If the block, which may begin a sweep, raises, remove the empty folders and the file that
     Hydra made for runs that did not start."""
-    Sweep.begun = None
+    with ExitStack() as Sweep.undoing:
+        yield
+
+
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """If the block raises before a run has started in the folder of a sweep, leave what was there:
+    other folders, and Hydra's file."""
+    file, before = folder / SETTINGS, {*folder.iterdir()}
+    settings = file.read_bytes() if file in before else None
     try:
         yield
     except BaseException:
-        if begun := Sweep.begun:
-            with suppress(OSError):
-                _clear(begun)
+        for path in {*folder.iterdir()} - before - {file}:
+            with suppress(OSError):  # it has a run
+                path.rmdir()
+        if {*folder.iterdir()} <= before | {file}:
+            file.unlink(missing_ok=True)
+            if settings is not None:
+                file.write_bytes(settings)
         raise
-
-
-def _clear(begun: Begun) -> None:
-    file = begun.folder / SETTINGS
-    started = False
-    for path in {*begun.folder.iterdir()} - begun.before - {file}:
-        try:
-            path.rmdir()
-        except OSError:
-            started = True
-    if started:
-        return
-    if begun.settings is None:
-        file.unlink(missing_ok=True)
-    else:
-        file.write_bytes(begun.settings)
-    for path in begun.missing:
-        path.rmdir()

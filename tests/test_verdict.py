@@ -283,7 +283,7 @@ def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path
         ([IDEA, "base='"], "base: No closing quotation"),
         ([IDEA, "base=data.n_bytes=70000", "data.n_bytes=60000"], "data.n_bytes: the two sides"),
         ([IDEA, "margin=2"], "margin: 2.0 is out of range"),
-        (["idea=[a]", IDEA], "idea: give its settings as they are"),
+        (["idea=[a]", IDEA], "idea: give all of it as it is, without idea="),
         (["model.d_model=7"], "model.n_heads: 4 does not divide"),
         (["init_from=latest"], "init_from: latest can change"),
         (["against=nowhere"], "against: nowhere"),

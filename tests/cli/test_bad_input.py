@@ -148,18 +148,12 @@ def test_flags_can_stand_between_settings(tmp_path: Path) -> None:
     assert "\n  n_heads: 1\n" in printed
 
 
-def in_new_interpreter(
-    script: str, *arguments: str, cwd: Path, before: str = ":"
-) -> subprocess.CompletedProcess[str]:
-    """Run a script as a user does, after the command `before` of the shell."""
-    line = ["sh", "-c", f'{before}; exec "$@"', "sh", sys.executable, str(ROOT / f"{script}.py")]
-    return subprocess.run([*line, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
-
-
 def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    done = in_new_interpreter("shapes", cwd=gone, before=f"rmdir '{gone}'")
+    script = str(ROOT / "shapes.py")
+    started = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, script]
+    done = subprocess.run(started, cwd=gone, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "working folder" in line
@@ -185,7 +179,7 @@ def test_scripts_run_in_any_working_folder(
     small = [each for each in TINY if not each.startswith(("data.", "tokenizer."))]
     new = ("train", *small, "data=text", "data.path=hens.txt", "tokenizer=byte")
     for script, *arguments in (new, ("sample", "max_new_tokens=3"), *scripts):
-        done = in_new_interpreter(script, *arguments, cwd=folder)
+        done = command(script, *arguments, cwd=folder, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stderr
         assert done.stderr == "" or script in ("sample", "evaluate")  # which say what they do
 

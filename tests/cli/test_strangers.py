@@ -24,15 +24,6 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture
-def here(tiny: Path, tiny_run: Path, tmp_path: Path) -> Path:
-    """A folder with a copy of a run and its cache."""
-    folder = tmp_path / "here"
-    shutil.copytree(tiny_run, folder / "run", symlinks=True)
-    shutil.copytree(tiny / ".cache", folder / ".cache")
-    return folder
-
-
 def assert_refused(here: Path, script: str, *words: str) -> None:
     before = files(here.parent)
     done = command(script, *SCRIPTS[script], cwd=here)

@@ -64,7 +64,7 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     ("train", ["hydras=1"], "hydras: no such setting"),
     # Groups
     ("train", ["optimizer={lr: 1}"], "optimizer is a group of settings, not one value; leave it"),
-    ("compare", ["runs=[a]", "a"], "runs: give the folders alone: python compare.py runs/sweep_*"),
+    ("compare", ["runs=[a]", "a"], "runs: give all of it as it is, without runs="),
     ("train", ["observe.attention=5"], "observe.attention=5: observe.attention is a group of sett"),
 ]
 
