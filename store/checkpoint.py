@@ -17,8 +17,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError, advice, as_argument, print_note
+from common.errors import UserError, print_note
 from common.files import (
     find_change,
     patiently,
@@ -125,40 +125,37 @@ class Checkpoints:
         """Write a checkpoint, and delete all before it but the best one and the newest `keep` of
         those whose step is a multiple of `every`; returns its folder.
 
-        Raises UserError if the disk refuses; the earlier checkpoints are then unchanged.
+        Raises OSError if the disk refuses; the earlier checkpoints are then unchanged.
         """
         target = self._path(state.step)
-        with self._advise_on_refusal():
-            if os.path.lexists(target) and not self._is_own(state.step):
-                _set_aside(target)
-            self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
-            with replace_folder(target) as temporary:
-                for file, values in files.items():
-                    write_tensors(temporary / file, values)
-                sums = {file: sha256(temporary / file) for file in files}
-                (temporary / STATE).write_text(state_json(state, sums), encoding="utf-8")
+        if os.path.lexists(target) and not self._is_own(state.step):
+            _set_aside(target)
+        self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
+        with replace_folder(target) as temporary:
+            for file, values in files.items():
+                write_tensors(temporary / file, values)
+            sums = {file: sha256(temporary / file) for file in files}
+            (temporary / STATE).write_text(state_json(state, sums), encoding="utf-8")
         self.complete(state, keep, every)
         return target
 
     def add_evaluation(self, state: TrainState, keep: int, every: int = 1) -> bool:
         """Replace the state in the checkpoint of the same step by that after its evaluation; False
-        if that checkpoint is damaged or gone. Raises UserError if the disk refuses."""
+        if that checkpoint is damaged or gone. Raises OSError if the disk refuses."""
         target = self._path(state.step)
         if not self._is_own(state.step):
             return False
-        with self._advise_on_refusal():
-            self._record_best(state)  # first: until the state is replaced, a resume evaluates again
-            _, sums = read_state(target)
-            replace_text(target / STATE, state_json(state, sums))
-            self._prune(state, keep, every)
+        self._record_best(state)  # first: until the state is replaced, a resume evaluates again
+        _, sums = read_state(target)
+        replace_text(target / STATE, state_json(state, sums))
+        self._prune(state, keep, every)
         return True
 
     def complete(self, state: TrainState, keep: int, every: int = 1) -> None:
         """What a kill can have prevented after the checkpoint of `state` was written: the rest of
-        `save` or `add_evaluation`. Raises UserError if the disk refuses."""
-        with self._advise_on_refusal():
-            self._record_best(state)
-            self._prune(state, keep, every)
+        `save` or `add_evaluation`. Raises OSError if the disk refuses."""
+        self._record_best(state)
+        self._prune(state, keep, every)
 
     def find(self, name: str, setting: str) -> Path:
         """The folder of the checkpoint called `name` (`best` or `last`).
@@ -264,18 +261,6 @@ class Checkpoints:
         for step in before:
             if step not in kept and self._is_own(step):
                 remove(self._path(step))
-
-    @contextmanager
-    def _advise_on_refusal(self) -> Iterator[None]:
-        """Raise UserError if the disk refuses."""
-        try:
-            yield
-        except OSError as error:
-            run = as_argument(self.folder.parent)
-            raise UserError(
-                f"{self.folder}: the checkpoint cannot be written ({error.strerror or error}); "
-                f"earlier ones are intact: {advice(error)}, then continue with resume={run}"
-            ) from error
 
 
 def _set_aside(path: Path) -> None:

@@ -131,7 +131,8 @@ class Run:
         beside the time, of which `check_tokens` compares "tokens_sha256"; `save_tokenizer(folder)`
         writes into a folder. The new run is locked.
 
-        Raises UserError if another process has just created a run there, or if the disk refuses.
+        Raises UserError if another process has just created a run there, OSError if the disk
+        refuses.
         """
         for target in _new_folders() if path is None else [Path(path)]:
             try:
@@ -147,10 +148,6 @@ class Run:
                         fsync(entry)
             except FileExistsError:
                 continue
-            except OSError as error:
-                raise UserError(
-                    f"run_dir: {target} cannot be created ({error.strerror}); choose another"
-                ) from error
             run = cls(target)
             run.lock("run_dir")
             return run

@@ -221,7 +221,7 @@ def test_a_run_is_whole_or_not_there(here: Path) -> None:
     (here / "empty").mkdir()
     before = files(here)
     for path in ("empty", "new/and/deep"):
-        with pytest.raises(UserError, match=f"^run_dir: {path} cannot be created .No space"):
+        with pytest.raises(OSError, match="No space"):
             create(path, fail)
         assert files(here) == before
     create("empty")
@@ -253,7 +253,7 @@ def test_a_checkpoint_is_written_completely_or_not_at_all(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", fail_to_rename)
-        with pytest.raises(UserError, match="space"):
+        with pytest.raises(OSError, match="space"):
             checkpoints.save(tensors(), TrainState(step=2, best_step=2), keep=2)
     assert load_state(checkpoints.find("last", "run")).step == 1
     checkpoints.save(tensors(), TrainState(step=2, best_step=1), keep=2)
