@@ -206,9 +206,9 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """The steps of the checkpoints, intact or not, in order."""
-        names = (STEP.fullmatch(path.name) for path in self.folder.glob("step-*") if path.is_dir())
-        steps = sorted(int(found[1]) for found in names if found)
-        return [step for step in steps if self._path(step).is_dir()]
+        names = (STEP.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        steps = {int(found[1]) for found in names if found}
+        return sorted(step for step in steps if self._path(step).is_dir())
 
     @property
     def has_best(self) -> bool:

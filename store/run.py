@@ -388,8 +388,6 @@ def check_new(path: str | None) -> None:
     """Raise UserError if a run cannot be created at `path`, by default in a folder under `runs/`.
     Leaves nothing."""
     if path is None:
-        if os.path.lexists(RUNS) and not RUNS.is_dir():
-            raise UserError(f"{RUNS}: is not a folder; move it, or give another one as run_dir")
         check_creatable("run_dir", RUNS / "run")
         return
     check_path("run_dir", path)
