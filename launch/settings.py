@@ -56,9 +56,14 @@ class Settings(NamedTuple):
 
     @property
     def files(self) -> dict[str, str]:
-        """The files of a new run that have all settings, and those of the command line."""
-        given = OmegaConf.to_yaml(HydraConfig.get().overrides.task)
-        return {"config.yaml": settings_yaml(self.values), ".hydra/overrides.yaml": given}
+        """The files of a new run that have all settings, and what Hydra composed."""
+        hydra, settings = HydraConfig.get(), settings_yaml(self.values)
+        return {
+            "config.yaml": settings,
+            ".hydra/config.yaml": settings,
+            ".hydra/overrides.yaml": OmegaConf.to_yaml(hydra.overrides.task),
+            ".hydra/hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})),
+        }
 
 
 def open_settings(composed: Values) -> Settings:

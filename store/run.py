@@ -2,7 +2,7 @@
 
     config.yaml      the run's own resolved settings, written once
     resumed.yaml     the settings of the newest resume, if they differ
-    .hydra/overrides.yaml    the settings that the command line gave
+    .hydra/          what Hydra composed, for tools that read it
     train.log        events of the run, as plain lines
     metrics.jsonl    one line per measurement
     losses.jsonl     losses of tokens, for TensorBoard's Attention tab
@@ -60,6 +60,7 @@ from store.settings import read_settings, settings_yaml
 Config = TypeVar("Config")
 
 RUNS, LATEST = Path("runs"), "latest"
+MAX_STARTED = 1e12  # a larger number is no time, and comes with a run of somebody else
 VERDICT = RUNS / "verdict"
 # Of runs, of those of sweeps, and of those of verdicts.
 PATTERNS = (
@@ -189,7 +190,8 @@ class Run:
         """When the run was created, in seconds since 1970, or more: a larger number than those of
         the runs beside it that were created before. 0 for one that was converted."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
-            return float(read_json(self.data_file)["started"])
+            started = float(read_json(self.data_file)["started"])
+            return started if 0 <= started <= MAX_STARTED else 0.0
         return 0.0
 
     @property

@@ -52,7 +52,8 @@ def test_the_run_directory(tiny: Path, tiny_run: Path) -> None:
         "projector_config.pbtxt",
         "00006",  # token embeddings after this step
     }
-    assert [path.name for path in (tiny_run / ".hydra").iterdir()] == ["overrides.yaml"]
+    hydra = {path.name for path in (tiny_run / ".hydra").iterdir()}
+    assert hydra == {"config.yaml", "hydra.yaml", "overrides.yaml"}
     assert len(list(tiny_run.glob("events.out.tfevents.*"))) == 1
     tags = EventAccumulator(str(tiny_run)).Reload().Tags()
     assert tags["images"] and not tags["histograms"], "off by default"

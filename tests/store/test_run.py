@@ -71,7 +71,8 @@ def test_latest_is_the_run_that_was_started_last(
 def test_a_run_without_an_evaluation_is_the_latest_to_resume(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new = (create(f"runs/{name}") for name in ("old", "new"))
+    old, new, future = (create(f"runs/{name}") for name in ("old", "new", "future"))
+    (future.path / "data.json").write_text('{"started": 1e300}')
     old.checkpoints.save(tensors(), TrainState(3, best_val_loss=1.0, best_step=3), 1)
     new.checkpoints.save(tensors(), TrainState(2), 1)
     assert Run.open("latest", "run").path == Path("runs/old")
