@@ -1,14 +1,13 @@
-"""Files of JSON that a run may have beside its event files."""
+"""Files that a run may have beside its event files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from tensorboard_attention.limits import RECORD_BYTES
-from tensorboard_attention.records import is_plain, open_regular
-from tensorboard_attention.strict import from_json
+from tensorboard_attention.records import is_plain
 
 
 def version(folder: Path, name: str) -> str | None:
@@ -17,44 +16,22 @@ def version(folder: Path, name: str) -> str | None:
     return str(path.stat().st_mtime_ns) if is_plain(path) else None
 
 
-class TooLarge(ValueError):  # noqa: N818
-    """A file has more than the tab's server reads."""
-
-    def __init__(self) -> None:
-        super().__init__("it is too large")
-
-
-def read_all(file: BinaryIO) -> Any:
-    """The value in a file of JSON."""
-    data = file.read(RECORD_BYTES + 1)
-    if len(data) > RECORD_BYTES:
-        raise TooLarge
-    return from_json(data)
-
-
-def read_beside(
-    folder: Path,
-    name: str,
-    check: Callable[[Any], None],
-    read: Callable[[BinaryIO], Any] = read_all,
-) -> Any:
-    """The content of a file of a run.
-
-    check: raises some exception if this is not in the format.
-    read: reads it from the open file.
-
-    Raises OSError if there is none, or no file that can be one, and ValueError if it is not in the
-    format.
-    """
-    path = folder / name
+def read_beside(path: Path) -> bytes:
+    """The content of a file of a run. Raises OSError if there is none, or no file that can be one,
+    and ValueError if it is too large."""
     if not is_plain(path):
-        raise OSError(0, "there is no such file", name)
+        raise OSError(0, "there is no such file")
+    with path.open("rb") as file:
+        data = file.read(RECORD_BYTES + 1)
+    if len(data) > RECORD_BYTES:
+        raise ValueError("it is too large")
+    return data
+
+
+@contextmanager
+def in_format() -> Iterator[None]:
+    """Raises ValueError for whatever is raised for content in another format."""
     try:
-        with open_regular(path) as file:
-            found = read(file)
-        check(found)
-    except TooLarge:
-        raise
+        yield
     except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError("it is not in the format") from None
-    return found

@@ -19,14 +19,13 @@ import re
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tensorboard_attention.beside import in_format, read_beside
 from tensorboard_attention.evidence import names_of, read_evidence
 from tensorboard_attention.header import fits
-from tensorboard_attention.limits import MAX_STEPS, RECORD_BYTES
-from tensorboard_attention.records import is_plain, open_regular
+from tensorboard_attention.records import is_plain
 from tensorboard_attention.strict import from_json
 
 GROUP = "tensorboard_attention.live"
@@ -70,7 +69,7 @@ def steps(folder: Path) -> dict[int, str]:
         return {}
     missing = (FileNotFoundError, NotADirectoryError)
     with suppress(*missing), os.scandir(folder / FOLDER) as entries:
-        for entry in islice(entries, MAX_STEPS):
+        for entry in entries:
             name = WEIGHTS.fullmatch(entry.name)
             if name and entry.is_file(follow_symlinks=False):
                 about = entry.stat(follow_symlinks=False)
@@ -87,9 +86,11 @@ def read_weights(folder: Path, step: int) -> bytes:
 def read_names(folder: Path) -> Any:
     """What heads are called, by step; at that of the evidence, as it says. Raises OSError if
     nothing is known, and ValueError if it is not in the format."""
-    found = from_json(_read(folder, NAMES))
-    if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
-        raise ValueError("it is not in the format of names")
+    data = _read(folder, NAMES)
+    with in_format():
+        found = from_json(data)
+        if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
+            raise ValueError
     with suppress(OSError, ValueError):  # which may have been measured again
         evidence = read_evidence(folder)
         found[str(evidence["step"])] = names_of(evidence)
@@ -97,11 +98,6 @@ def read_names(folder: Path) -> Any:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    path = folder / FOLDER / name
-    if path.parent.is_symlink() or not is_plain(path):
+    if (folder / FOLDER).is_symlink():
         raise OSError(0, "there is no such file")
-    with open_regular(path) as file:
-        data = file.read(RECORD_BYTES + 1)
-    if len(data) > RECORD_BYTES:
-        raise ValueError("it is too large")
-    return data
+    return read_beside(folder / FOLDER / name)

@@ -2,7 +2,6 @@
 
 MAX_FOLDERS = 50_000  # folders and event files together
 RECORD_BYTES = 64_000_000  # of one event; parsed, many empty parts can take 45 times as much
-MAX_STEPS = 10_000  # files of weights of a run that are looked at
 HEADER_BYTES = 4_000_000  # of JSON; parsed, it can take 25 times as much
 MEMORY_BYTES = 150_000_000  # for the steps of all runs, and for the scores in one response
 MAX_PRODUCTS = 10**9  # of a weight with one of another head, of two maps that are compared

@@ -13,54 +13,43 @@ Of lines of one step, the last counts. A last line without an end is still being
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from tensorboard_attention.beside import TooLarge, read_beside
+from tensorboard_attention.beside import in_format, read_beside
 from tensorboard_attention.header import fits
-from tensorboard_attention.limits import RECORD_BYTES
 from tensorboard_attention.strict import from_json
 
 NAME = "losses.jsonl"
-MAX_STRIDE = 100
+VALUES = [[float | int]]
+FIELDS = {
+    "unit": str,
+    "texts": [[str]],
+    "groups": {str: [[int]]},
+    "steps": {str: {"values": {str: float | int}, "bits": VALUES}},
+}
 
 
 def read_losses(folder: Path) -> dict[str, Any]:
-    """The file of a run: its first line, and the others as "steps", by step. Of a file of more than
-    RECORD_BYTES, these are only every second (third, ...) one and the last.
+    """The file of a run: its first line, and the others as "steps", by step.
 
     Raises OSError if there is none, or no file that can be one, and ValueError if it is not in the
-    format, or too large even so.
+    format, or too large.
     """
-    found: dict[str, Any] = read_beside(folder, NAME, _check, _read_lines)
+    data = read_beside(folder / NAME)
+    with in_format():
+        found: dict[str, Any] = {}
+        steps: dict[str, Any] = {}
+        for line in map(from_json, data[: data.rfind(b"\n") + 1].splitlines()):
+            if "texts" in line:
+                found.update(line)
+            else:
+                steps[str(line.pop("step"))] = line
+        found["steps"] = steps
+        is_bounded = found["floor"] is not None
+        if not fits(found, FIELDS | ({"floor": VALUES} if is_bounded else {})):
+            raise ValueError
     return found
-
-
-def _read_lines(file: BinaryIO) -> dict[str, Any]:
-    stride = -(-os.fstat(file.fileno()).st_size // RECORD_BYTES)
-    if stride > MAX_STRIDE:
-        raise TooLarge
-    found: dict[str, Any] = {}
-    steps: dict[str, Any] = {}
-
-    def add(line: bytes) -> None:
-        values = from_json(line)
-        if "texts" in values:
-            found.update(values)
-        else:
-            steps[str(values.pop("step"))] = values
-
-    last = b""
-    for number, line in enumerate(iter(lambda: file.readline(RECORD_BYTES), b"")):
-        if not line.endswith(b"\n"):
-            break
-        if number % stride == 0 or b'"texts"' in line:
-            add(line)
-        last = line
-    if last:
-        add(last)
-    return {**found, "steps": steps}
 
 
 def last_loss(folder: Path) -> float:
@@ -71,29 +60,3 @@ def last_loss(folder: Path) -> float:
     if not bits:
         raise ValueError("it has no tokens")
     return float(sum(bits) / len(bits))
-
-
-def _check(found: dict[str, Any]) -> None:
-    """Raises some exception if the file is not in the format."""
-    texts, groups, steps = found["texts"], found["groups"], found["steps"]
-    bits = [step["bits"] for step in steps.values()]
-    floors = [] if found["floor"] is None else [found["floor"]]
-    values = [step["values"] for step in steps.values()]
-    number = float | int
-    if not (
-        fits(found["unit"], str)
-        and fits(texts, [[str]])
-        and fits(groups, {str: [[int]]})
-        and fits([*bits, *floors], [[[number]]])
-        and fits(values, [{str: number}])
-        and all(step.isdecimal() for step in steps)
-        and groups
-    ):
-        raise ValueError
-    lengths = [len(text) for text in texts]
-    if any([len(row) for row in numbers] != lengths for numbers in (*bits, *floors)):
-        raise ValueError
-    for rows in groups.values():
-        for row, length in zip(rows, lengths, strict=True):
-            if row and not 0 <= min(row) <= max(row) < length:
-                raise ValueError

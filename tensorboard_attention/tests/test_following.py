@@ -77,10 +77,9 @@ def test_only_weights_of_a_known_run_are_served(live: Path, get: Get) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe", "large"])
-@pytest.mark.parametrize("name", ["100.bin", "names.json"])
-def test_what_is_no_file_of_the_run_is_refused(live: Path, get: Get, kind: str, name: str) -> None:
-    path = live / name
-    path.unlink(missing_ok=True)
+def test_what_is_no_file_of_the_run_is_refused(live: Path, get: Get, kind: str) -> None:
+    path = live / "100.bin"
+    path.unlink()
     if kind == "link":
         path.symlink_to(live / "0.bin")
     elif kind == "folder":
@@ -90,9 +89,8 @@ def test_what_is_no_file_of_the_run_is_refused(live: Path, get: Get, kind: str, 
     else:
         with path.open("wb") as file:
             file.truncate(RECORD_BYTES + 1)
-    route = "/follow/names" if name == "names.json" else "/follow/weights"
-    assert get(route, run="run", step="100")[0] == 404
-    assert [*steps(get)] == (["0"] if path.suffix == ".bin" and kind != "large" else ["0", "100"])
+    assert get("/follow/weights", run="run", step="100")[0] == 404
+    assert [*steps(get)] == (["0", "100"] if kind == "large" else ["0"])
 
 
 NAME = ["copies 61%", "copies", "copies 61% here", "", 0.5]
@@ -110,20 +108,11 @@ def test_names_are_served_as_they_are_written(live: Path, get: Get) -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        "",
-        "[]",
         "{",
-        "NaN",
-        "[" * 100_000,
         "\udcff",
-        json.dumps({"0": None}),
         json.dumps({"0": [NAME]}),
         json.dumps({"0": [[NAME[:4]]]}),
-        json.dumps({"0": [[[*NAME, 1]]]}),
-        json.dumps({"0": [[[*NAME[:4], "1"]]]}),
         json.dumps({"0": [[[*NAME[:4], True]]]}),
-        json.dumps({"0": [[[*NAME[:4], float("nan")]]]}),
-        json.dumps({"0": [[[3, *NAME[1:]]]]}),
     ],
     ids=lambda text: text[:50],
 )
