@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,17 +13,6 @@ import numpy as np
 NEAR = 8  # tokens
 # A byte of a part of a character, and a token that spells nothing, as `token_texts` spells them.
 NO_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|\A<.+>\Z", re.DOTALL)
-
-
-class Tokens(NamedTuple):
-    """A text. ids: of its tokens, shape (n,). following: those of the tokens that come next, of
-    which the last is -1 if it is not known. spelled: the tokens. keys: ids of the text that is
-    attended to."""
-
-    ids: np.ndarray
-    following: np.ndarray
-    spelled: Sequence[str]
-    keys: np.ndarray
 
 
 class Pattern(NamedTuple):
@@ -33,7 +23,7 @@ class Pattern(NamedTuple):
     name: str
     where: str
     least: float
-    marks: Callable[[Tokens], np.ndarray]
+    marks: Callable[[Text], np.ndarray]
     meaning: str
     is_place: bool = False
 
@@ -73,48 +63,48 @@ def label(token: str) -> str:
     return text if len(text) <= 24 else text[:23] + "…"
 
 
-def _apart(text: Tokens) -> np.ndarray:
+def _apart(text: Text) -> np.ndarray:
     """The distance from a query back to a key."""
     places = np.arange(len(text.spelled))
     return places[:, None] - places
 
 
-def _continues(text: Tokens) -> np.ndarray:
+def _continues(text: Text) -> np.ndarray:
     ids = text.ids
     marks = np.zeros((len(ids), len(ids)), bool)
     # The last token and the one before it are those before the key, and those before these.
     marks[1:, 2:] = (ids[1:, None] == ids[1:-1]) & (ids[:-1, None] == ids[:-2])
     marks &= _apart(text) >= 0
-    goes_on = (marks & (text.following[:, None] == ids)).any(-1)
+    goes_on = (marks & (text.next_ids[:, None] == ids)).any(-1)
     return marks & goes_on[:, None]
 
 
-def _copies(text: Tokens) -> np.ndarray:
-    return (text.following[:, None] == text.ids) & (_apart(text) >= 0)
+def _copies(text: Text) -> np.ndarray:
+    return (text.next_ids[:, None] == text.ids) & (_apart(text) >= 0)
 
 
-def _last_word(text: Tokens) -> np.ndarray:
+def _last_word(text: Text) -> np.ndarray:
     places = np.arange(len(text.spelled))
     last = np.maximum.accumulate(np.where(are_words(text.spelled), places, -1))
     return np.append(-1, last[:-1])[:, None] == places
 
 
-def _punctuation(text: Tokens) -> np.ndarray:
+def _punctuation(text: Text) -> np.ndarray:
     marks = np.array([is_punctuation(token) for token in text.spelled])
     return np.tile(marks, (len(marks), 1))
 
 
-def _previous(text: Tokens) -> np.ndarray:
+def _previous(text: Text) -> np.ndarray:
     return _apart(text) == 1
 
 
-def _first(text: Tokens) -> np.ndarray:
+def _first(text: Text) -> np.ndarray:
     marks = np.zeros((len(text.spelled),) * 2, bool)
     marks[1:, 0] = True  # the first query has no other choice
     return marks
 
 
-def _nearby(text: Tokens) -> np.ndarray:
+def _nearby(text: Text) -> np.ndarray:
     apart = _apart(text)
     late = np.arange(len(apart)) > 2 * NEAR  # others have few keys that are far away
     return (abs(apart) <= NEAR) & late[:, None]
@@ -181,19 +171,16 @@ NEARBY = Pattern(
 PATTERNS = (CONTINUES, COPIES, LAST_WORD, PUNCTUATION, PREVIOUS, FIRST, NEARBY)
 
 
-def _same_text(text: Tokens) -> np.ndarray:
+def _same_text(text: Text) -> np.ndarray:
     """Nowhere if less than half of the queries are in the other text: a few words that two
     languages share do not show what a head does."""
     same = text.ids[:, None] == text.keys
     return np.asarray(same & (same.any(-1).mean() >= 0.5))
 
 
-def _at(place: int) -> Callable[[Tokens], np.ndarray]:
-    def marks(text: Tokens) -> np.ndarray:
-        n = len(text.keys)
-        return np.tile(np.arange(n) == place % n, (len(text.ids), 1))
-
-    return marks
+def _at(place: int, text: Text) -> np.ndarray:
+    n = len(text.keys)
+    return np.tile(np.arange(n) == place % n, (len(text.ids), 1))
 
 
 # Of cross attention, whose keys are the tokens of another text.
@@ -201,8 +188,8 @@ CROSS_PATTERNS = tuple(
     Pattern(name, "in the other text", 0.3, marks, f"share of attention on {meaning}", True)
     for name, marks, meaning in (
         ("same token", _same_text, "the same token in the other text"),
-        ("first token", _at(0), "the first token of the other text"),
-        ("last token", _at(-1), "the last token of the other text"),
+        ("first token", partial(_at, 0), "the first token of the other text"),
+        ("last token", partial(_at, -1), "the last token of the other text"),
     )
 )
 
@@ -210,9 +197,10 @@ CROSS_PATTERNS = tuple(
 class Text:
     """Where the patterns are in a text: found once, for the maps of every step.
 
-    ids, spelled: of its tokens. half: 0 or 1. following: the id of the token after them, -1 if it
-    is not known. counts: the queries that count, booleans; by default, all. causal: no query
-    attends to a later key. keys, spelled_keys: of cross attention, the text that is attended to.
+    ids, spelled: of its tokens, shape (n,). half: 0 or 1. following: the id of the token after
+    them, -1 if it is not known. counts: the queries that count, booleans; by default, all. causal:
+    no query attends to a later key. keys, spelled_keys: of cross attention, the text that is
+    attended to.
     """
 
     def __init__(
@@ -226,7 +214,9 @@ class Text:
         keys: np.ndarray | None = None,
         spelled_keys: Sequence[str] = (),
     ) -> None:
-        n, self.half = len(ids), half
+        n = len(ids)
+        self.ids, self.spelled, self.half = ids, spelled, half
+        self.next_ids = np.append(ids[1:], following)  # of the tokens that come next
         self.patterns = PATTERNS if keys is None else CROSS_PATTERNS
         self.keys, self.spelled_keys = (ids, spelled) if keys is None else (keys, spelled_keys)
         self.n_keys = len(self.keys)
@@ -237,8 +227,7 @@ class Text:
         seen = np.tri(n, self.n_keys, dtype=bool) if causal else np.ones((n, self.n_keys), bool)
         even = seen / seen.sum(-1, keepdims=True)
         seen &= self.counts[:, None]
-        text = Tokens(ids, np.append(ids[1:], following), spelled, self.keys)
-        marks = [pattern.marks(text) & seen for pattern in self.patterns]
+        marks = [pattern.marks(self) & seen for pattern in self.patterns]
         # Cells of the map, as places in its flat form.
         self.cells = [np.flatnonzero(found) for found in marks]
         self.all = np.flatnonzero(seen)

@@ -5,7 +5,7 @@ Queries whose weights are all zero in every head are masked and never count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,17 +67,13 @@ def heads_of(
 ) -> Heads:
     """The measure as scores and names. sizes: how many heads each layer has. on, before: those of
     `name_heads`."""
-    ends, names = np.cumsum(sizes)[:-1], name_heads(shares, on, before)
-    known = [name for name in shares.names if name in MEANINGS]
-    columns = [shares.names.index(name) for name in known]
+    ends, names = np.cumsum(sizes), name_heads(shares, on, before)
     counts = shares.queries.sum(0)
+    columns = {name: column for column, name in enumerate(shares.names) if name in MEANINGS}
     return Heads(
-        {
-            name: np.split(shares.share[:, column], ends)
-            for name, column in zip(known, columns, strict=True)
-        },
-        {name: int(counts[column]) for name, column in zip(known, columns, strict=True)},
-        [names[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)],
+        {name: np.split(shares.share[:, column], ends[:-1]) for name, column in columns.items()},
+        {name: int(counts[column]) for name, column in columns.items()},
+        [names[end - size : end] for end, size in zip(ends, sizes, strict=True)],
     )
 
 
@@ -94,16 +90,13 @@ def measure_text(
     and scores of patterns are known, and not measured.
     """
     found = Heads({}, {}, []) if is_named else _patterns_of(maps, spelled, causal, keys)
-    if keys is not None:  # patterns of cross attention have names, and no curves
-        found = found._replace(scores={}, counts={})
-    more: dict[str, Callable[[np.ndarray], np.ndarray]] = {"entropy": entropy}
+    more = {"entropy": [entropy(layer) for layer in maps]}
     if keys is None:
-        more["mean distance"] = mean_distance
-    n_there = int(np.any([layer.any((0, 2)) for layer in maps], 0).sum())
-    for name, score in more.items():
-        found.scores[name] = [score(layer) for layer in maps]
-        found.counts[name] = n_there
-    return found
+        more["mean distance"] = [mean_distance(layer) for layer in maps]
+    else:  # patterns of cross attention have names, and no curves
+        found = found._replace(scores={}, counts={})
+    counts = dict.fromkeys(more, int(np.any([layer.any((0, 2)) for layer in maps], 0).sum()))
+    return Heads(found.scores | more, found.counts | counts, found.names)
 
 
 def _patterns_of(
