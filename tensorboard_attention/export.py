@@ -1,6 +1,6 @@
 """The Attention tab as a single HTML file that loads nothing else.
 
-The maps are compressed as they are logged, and so are the script and the values of all headers.
+The maps are compressed as they are logged, and so are the script and all headers.
 """
 
 from __future__ import annotations
@@ -92,10 +92,20 @@ def page_text(
     run: str = ".",
 ) -> str:
     """The HTML of `page`."""
-    data, values = _embedded(entries, run)
+    shown: dict[str, Any] = {"run": run, "entries": []}
+    headers = []
+    for tag, step, (header, maps) in entries:
+        headers.append(from_json(header))
+        number = operator.index(step)  # such as one of NumPy's
+        packed = base64.b64encode(maps).decode()
+        shown["entries"].append({"tag": tag, "step": number, "maps": packed})
+    # The headers are parsed from a text: in an object literal, "__proto__" would not be a name like
+    # any other.
+    data = 'JSON.parse(document.getElementById("data").textContent)'
+    start = f"start(new Embedded({data}, JSON.parse({to_json(to_json(headers))})));"
     style = (STATIC / STYLE).read_text("utf-8")
-    code = f"{script()}\n{_start(values)}"
-    return document(title, about, NEEDS, POLICY, style, {"data": as_json(data)}, code)
+    code = f"{script()}\n{start}"
+    return document(title, about, NEEDS, POLICY, style, {"data": as_json(shown)}, code)
 
 
 def as_json(value: Any) -> str:
@@ -142,33 +152,3 @@ def document(
 </body>
 </html>
 """
-
-
-def _start(values: list[Any]) -> str:
-    """The last statement of the script. The values are parsed from a text: in an object literal,
-    "__proto__" would not be a name like any other."""
-    data = 'JSON.parse(document.getElementById("data").textContent)'
-    text = to_json(to_json(values))
-    return f"start(new Embedded({{ ...{data}, values: JSON.parse({text}) }}));"
-
-
-def _embedded(
-    entries: Iterable[tuple[str, int, list[bytes]]], run: str
-) -> tuple[dict[str, Any], list[Any]]:
-    """What a page shows, and the values of all headers, each once: a header says by name where in
-    the values they are."""
-    places: dict[str, int] = {}
-    steps = []
-    for tag, step, (header, maps) in entries:
-        fields = {name: to_json(value) for name, value in from_json(header).items()}
-        steps.append(
-            {
-                "tag": tag,
-                "step": operator.index(step),  # such as one of NumPy's
-                "header": {
-                    name: places.setdefault(text, len(places)) for name, text in fields.items()
-                },
-                "maps": base64.b64encode(maps).decode(),
-            }
-        )
-    return {"run": run, "entries": steps}, [from_json(text) for text in places]

@@ -34,12 +34,11 @@ def embedded(page: Path) -> list[dict[str, Any]]:
         text.split(f'id="{name}">')[1].split("</script>")[0] for name in ("data", "packed")
     )
     script = zlib.decompress(base64.b64decode(packed)).decode()
-    values = json.loads(json.loads(script.rsplit("values: JSON.parse(", 1)[1].split(") }));")[0]))
-    data = json.loads(data)
-    for entry in data["entries"]:
-        entry["header"] = {key: values[at] for key, at in entry["header"].items()}
-        entry["maps"] = base64.b64decode(entry["maps"])
-    return data["entries"]
+    headers = json.loads(json.loads(script.rsplit(", JSON.parse(", 1)[1].removesuffix(")));")))
+    entries = json.loads(data)["entries"]
+    for entry, header in zip(entries, headers, strict=True):
+        entry |= {"header": header, "maps": base64.b64decode(entry["maps"])}
+    return entries
 
 
 def logged(run: Path, tag: str) -> dict[int, tuple[dict[str, Any], bytes]]:

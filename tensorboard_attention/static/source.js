@@ -49,13 +49,11 @@ export class Embedded extends Logs {
   beside = async () => null;
   twins = async () => [];
 
-  // data: see export.py.
-  constructor({ run, values, entries }) {
+  // entries: with a tag, a step and maps each, whose headers are in the same order.
+  constructor({ run, entries }, headers) {
     super();
-    const read = (header) =>
-      Object.fromEntries(Object.entries(header).map(([name, place]) => [name, values[place]]));
     this.run = run;
-    this.entries = entries.map((each) => ({ ...each, header: read(each.header) }));
+    this.entries = entries.map((each, i) => ({ ...each, header: headers[i] }));
   }
 
   async runs() {

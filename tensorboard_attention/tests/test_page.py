@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,21 +63,17 @@ def test_a_page_takes_little_more_than_its_maps(tmp_path: Path) -> None:
     assert (tmp_path / "heads.html").stat().st_size - maps < 88_500
 
 
-def test_headers_are_stored_once_and_come_back(open_page: Open, tmp_path: Path) -> None:
-    """What all steps share is stored once; each step has only the fields of its own."""
-    more = {"note": "N" * 500, "something": {"else": ["<", None, 1.5]}, "__proto__": 3}
+def test_headers_come_back(open_page: Open) -> None:
+    """With all of their fields, whatever these are called."""
+    more = {"note": "N" * 500, "__proto__": 3}
     entries = []
-    for i in range(30):
-        header, maps = encode(causal_maps(i % 3, 1, 1, 4), list("abcd"))
-        header = json.dumps({**json.loads(header), **(more if i % 2 else {})}).encode()
+    for i in range(2):
+        header, maps = encode(causal_maps(i, 1, 1, 4), list("abcd"))
+        header = json.dumps({**json.loads(header), **(more if i else {})}).encode()
         entries.append(("probe", i, [header, maps]))
     tab = open_page(entries)
-    text = (tmp_path / "heads.html").read_text("utf-8")
-    packed = text.split('id="packed">')[1].split("<")[0]
-    assert "N" * 500 not in text
-    assert zlib.decompress(base64.b64decode(packed)).decode().count("N" * 500) == 1
     note = tab[".panel:not([hidden]) .note"]
     assert note.inner_text() == "N" * 500
-    tab["input[type=range] >> nth=0"].fill("28")
-    tab.shown([".", "probe", 28])
+    tab["input[type=range] >> nth=0"].fill("0")
+    tab.shown([".", "probe", 0])
     assert note.inner_text() == ""
