@@ -68,25 +68,20 @@ class Index:
     def versions(self) -> dict[str, str]:
         """For each run that has steps, a text that changes when steps that were read before have
         changed."""
-        with self._lock:
-            return {name: run.version for name, run in self._runs.items() if run.tags}
+        return {name: run.version for name, run in self._logged_runs().items()}
 
     def longest(self) -> list[str]:
         """Of the runs of the newest day, by local time, those with the largest step, newest
         first."""
-        with self._lock:
-            runs = {name: run for name, run in self._runs.items() if run.tags}
-        if not runs:
-            return []
-        last = max(run.day for run in runs.values())
+        runs = self._logged_runs()
+        last = max((run.day for run in runs.values()), default=())
         steps = {name: run.last_step for name, run in runs.items() if run.day == last}
         found = [name for name, step in steps.items() if step == max(steps.values())]
         return sorted(found, key=lambda name: (runs[name].newest, name), reverse=True)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""
-        with self._lock:
-            return {name: run.folder for name, run in self._runs.items() if run.tags}
+        return {name: run.folder for name, run in self._logged_runs().items()}
 
     def folder(self, run: str) -> Path:
         """The folder of a run that has steps. Reads the log until the run is found, as nothing may
@@ -136,6 +131,10 @@ class Index:
             "heads": columns.heads,
         }
         return found, values
+
+    def _logged_runs(self) -> dict[str, Run]:
+        with self._lock:
+            return {name: run for name, run in self._runs.items() if run.tags}
 
     def _logged(self, run: str, tag: str) -> dict[int, LoggedStep]:
         with self._lock:

@@ -20,7 +20,6 @@ from tensorboard_attention.header import Columns, Header, read_header
 from tensorboard_attention.limits import MAX_NOTES, MEMORY_BYTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 
-MAX_STEP = 2**53  # whole numbers beyond it are not exact in a browser
 STEP_SIZE = 600  # bytes of memory that a step takes beside its tag and scores
 
 
@@ -140,8 +139,6 @@ class Run:
             self._restart(event.step)
         for value in attention_values(event):
             try:
-                if abs(event.step) > MAX_STEP:
-                    raise ValueError(f"it is beyond {MAX_STEP:,}")
                 header = read_header(value.tensor.string_val)
                 self._keep(path, file.offset, value.tag, event.step, header, budget)
                 self.newest = max(self.newest, event.wall_time)

@@ -61,12 +61,6 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
     assert status == 200 and len(scores) < 1000
 
 
-def test_a_step_that_a_browser_cannot_name_is_skipped(tmp_path: Path) -> None:
-    write(tmp_path, event(-(2**63)), event(2**53), event(2**53 + 1))
-    found = look(tmp_path)
-    assert found["steps"] == {".": {"probe": [2**53]}} and len(found["notes"]) == 2
-
-
 def test_curves_contain_only_what_was_measured_on_the_same_text(tmp_path: Path) -> None:
     """As on the text of the last step."""
     places: list[dict[str, str]] = [
