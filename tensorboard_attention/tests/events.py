@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
@@ -22,7 +19,6 @@ MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
 HEADER = json.loads(encode(MAPS, TOKENS)[0])
 NAME = "events.out.tfevents.1"
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux counts")
 
 
 def changed(values: Any, *keys: str | int, to: Any) -> Any:
@@ -80,50 +76,3 @@ def write(folder: Path, *data: bytes) -> Path:
 def look(logdir: Path) -> dict[str, Any]:
     """What /runs answers."""
     return json.loads(served(logdir)("/runs")[1])
-
-
-LOOK = """if True:
-    import json, sys
-    from tensorboard.plugins.base_plugin import TBContext
-    from werkzeug.test import Client
-    from tensorboard_attention.plugin import AttentionPlugin
-
-    def own(file, name):
-        lines = open(f"/proc/self/{file}").read().splitlines() if sys.platform == "linux" else []
-        return sum(int(line.split()[1]) for line in lines if line.startswith(name))
-
-    plugin = AttentionPlugin(TBContext(logdir=sys.argv[1]))
-    apps = plugin.get_plugin_apps()
-    for _ in range(100):
-        answer = Client(apps["/runs"]).get()
-        if answer.json["complete"]:
-            break
-    before = own("io", "rchar")
-    Client(apps["/runs"]).get()
-    again = own("io", "rchar") - before
-    sizes = [len(answer.data)]
-    statuses = [answer.status_code]
-    for run, tags in answer.json["steps"].items():
-        for tag, steps in tags.items():
-            for route in ("/scores", "/maps"):
-                query = {"run": run, "tag": tag, "step": steps[-1]}
-                got = Client(apps[route]).get(query_string=query)
-                statuses.append(got.status_code)
-                sizes.append(len(got.data))
-    memory = own("status", "VmHWM") * 1024
-    print(json.dumps([answer.json, statuses, max(sizes), memory, again]))
-"""
-
-
-def look_alone(logdir: Path) -> dict[str, Any]:
-    """The same from a process of its own, which also asks for all maps and scores. Fails if it
-    hangs, an answer is an error, or the limits of memory, answers and repeated reading are
-    exceeded."""
-    command = [sys.executable, "-c", LOOK, str(logdir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    answer, statuses, size, memory, again = json.loads(done.stdout)
-    assert set(statuses) == {200}
-    assert size < 64e6 and memory < 500e6
-    assert again < 1e6, "what has not changed is read again"
-    return answer

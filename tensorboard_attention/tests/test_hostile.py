@@ -15,7 +15,7 @@ from werkzeug.test import Client
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import served
-from tensorboard_attention.tests.events import LINUX, NAME, event, look, look_alone, write
+from tensorboard_attention.tests.events import NAME, event, look, write
 
 
 def make_pipe(path: Path) -> None:
@@ -32,18 +32,17 @@ def test_what_is_not_a_file_is_not_opened(tmp_path: Path, make: Any) -> None:
     write(tmp_path / "run", event(3))
     make(tmp_path / "run" / "events.out.tfevents.2")
     (tmp_path / "run" / "events.out.tfevents.3").mkdir()
-    found = look_alone(tmp_path)
+    found = look(tmp_path)
     assert found["steps"] == {"run": {"probe": [3]}}
     (note,) = found["notes"]
     assert note.startswith("run/events.out.tfevents.2: is not read: ")
 
 
-@LINUX
 def test_more_notes_than_anyone_reads_are_counted_as_one(tmp_path: Path) -> None:
     write(tmp_path / "bad", *(event(step, b"{}") for step in range(1_000)))
     for run in range(150):
         write(tmp_path / f"{run}", event(0, b"x"))
-    found = look_alone(tmp_path)
+    found = look(tmp_path)
     assert found["steps"] == {}
     assert len(found["notes"]) == 101 and "more" in found["notes"][-1]
     assert all(note.partition(":")[0].endswith(NAME) for note in found["notes"][:-1])
@@ -70,9 +69,12 @@ def test_names_that_are_no_text_can_be_asked_for(tmp_path: Path) -> None:
     for name in names:
         write(tmp_path / name, event(1))
     write(tmp_path / "tags", event(1, tag=""), event(1, tag="__proto__"))
-    found = look_alone(tmp_path)
+    get = served(tmp_path)
+    found = json.loads(get("/runs")[1])
     assert {*found["steps"]} == {"\\xff run", *names[1:], "tags"}
     assert {*found["steps"]["tags"]} == {"", "__proto__"}
+    for run, tags in found["steps"].items():
+        assert all(get("/maps", run=run, tag=tag, step="1")[0] == 200 for tag in tags)
 
 
 def test_what_is_wrong_with_one_run_is_said_of_it_alone(tmp_path: Path) -> None:
