@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
-from transformers import T5Config, T5ForConditionalGeneration
 
-from tensorboard_attention import add_attention, encode, summary
-from tensorboard_attention.index import Index
+from tensorboard_attention import add_attention, encode
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
 from tensorboard_attention.tests.test_checks import letters
@@ -29,13 +26,6 @@ QUERIES, KEYS = ["w0", "w1", "w2", "w3"], [f"k{i}" for i in range(7)]
 def cross_maps(n: int = 4, m: int = 7, layers: int = 2, heads: int = 3) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [*(2 * torch.randn(layers, 1, heads, n, m, generator=generator)).softmax(-1)]
-
-
-def t5(vocab_size: int = 20) -> Any:
-    start: dict[str, Any] = {"decoder_start_token_id": 0}
-    sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
-    config = T5Config(vocab_size=vocab_size, **sizes, **start)
-    return T5ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
 
 
 def packed(encoded: list[bytes]) -> tuple[dict[str, Any], np.ndarray]:
@@ -81,27 +71,6 @@ def test_both_axes_are_cut(n: int, m: int) -> None:
 def test_what_does_not_fit_is_refused(tokens: Any, keys: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encode(cross_maps(), tokens, key_tokens=keys)
-
-
-def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a tiny model of this name."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    readme = (Path(summary.__file__).parent / "README.md").read_text("utf-8")
-    (example,) = re.findall(r"```python\n([^`]*key_tokens=keys\)\n)```", readme)
-    (folder := tmp_path / "google-t5/t5-small").mkdir(parents=True)
-    letters = {letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
-    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
-    t5(len(letters)).save_pretrained(folder)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
-    index = Index(str(tmp_path / "runs"))
-    assert index.refresh() and index.steps() == {"t5": {"cross attention": [0]}}
-    header, _ = index.maps("t5", "cross attention", 0)
-    assert "".join(json.loads(header)["keys"]) == "translate English to German: a hen"
 
 
 @pytest.mark.long

@@ -11,17 +11,26 @@ import sys
 import sysconfig
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 from zipfile import ZipFile
 
 import pytest
-from transformers import GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
+from tensorboard_attention.index import Index
 from tensorboard_attention.tests.conftest import serve
 
 SOURCES = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", (SOURCES / "README.md").read_text(), re.M | re.S)
-OURS = re.compile(r"_?(__editable__.*)?(glassgpt|tensorboard_attention)", re.IGNORECASE)
+ABSENT = re.compile(r"_?(__editable__.*)?(glassgpt|tensorboard_attention)|torch$", re.IGNORECASE)
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
@@ -62,27 +71,13 @@ def test_the_wheel_has_the_package_and_declares_what_it_imports(wheel: Path) -> 
     assert declared == imported
 
 
-def runs_after(example: str, python: Path, folder: Path) -> dict:
-    """What TensorBoard lists after an example of the README has run in a folder."""
-    (folder / "example.py").write_text(
-        f"{example}\nimport tensorboard_attention\nprint(tensorboard_attention.__file__)\n"
-        f"assert tensorboard_attention.__file__.startswith({str(python.parent.parent)!r})\n"
-    )
-    run(python, "example.py", cwd=folder)
-    with serve("--logdir", "runs", python=python, cwd=folder) as (url, _):
-        return json.load(urlopen(f"{url}data/plugin/attention/runs"))["steps"]
-
-
 @pytest.mark.long
-def test_the_example_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_path: Path) -> None:
-    """In a new environment with this one's other packages, and a tiny model named gpt2."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
+def test_the_wheel_works_alone_and_without_torch(wheel: Path, tmp_path: Path) -> None:
+    """In a new environment with this one's other packages."""
     others = tmp_path / "others"
     others.mkdir()
     for package in Path(sysconfig.get_path("purelib")).iterdir():
-        if not OURS.match(package.name) and package.suffix != ".pth":
+        if not ABSENT.match(package.name) and package.suffix != ".pth":
             (others / package.name).symlink_to(package)
     run(sys.executable, "-m", "venv", "--without-pip", "new", cwd=tmp_path)
     python = tmp_path / "new" / "bin" / "python"
@@ -90,26 +85,37 @@ def test_the_example_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_pat
     (packages / "others.pth").write_text(str(others))
     pip = (sys.executable, "-m", "pip", "--python", python)
     run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
-    absent = ("model", "training", "glassgpt")
+    absent = ("model", "training", "glassgpt", "torch")
     check = f"from importlib.util import find_spec; assert not any(map(find_spec, {absent}))"
     run(python, "-c", check, cwd=tmp_path)
+    (example,) = (text for text in EXAMPLES if "runs/numpy" in text)
+    run(python, "-c", example, cwd=tmp_path)
+    with serve("--logdir", "runs", python=python, cwd=tmp_path) as (url, _):
+        steps = json.load(urlopen(f"{url}data/plugin/attention/runs"))["steps"]
+    assert steps == {"numpy": {"my probe": [0]}}
 
+
+def test_every_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tiny models in the place of those that it names."""
     vocabulary = {letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "gpt2")
-    config = GPT2Config(vocab_size=256, n_layer=2, n_head=2, n_embd=8, n_positions=64)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-    assert runs_after(EXAMPLES[0], python, tmp_path) == {"gpt2": {"my probe": [0]}}
-
-
-@pytest.mark.long
-def test_the_wheel_installs_from_the_package_index_without_torch(
-    wheel: Path, tmp_path: Path
-) -> None:
-    run(sys.executable, "-m", "venv", "new", cwd=tmp_path)
-    python = tmp_path / "new" / "bin" / "python"
-    run(python, "-m", "pip", "install", wheel, cwd=tmp_path)
-    check = "from importlib.util import find_spec; assert not find_spec('torch')"
-    run(python, "-c", check, cwd=tmp_path)
-    assert runs_after(EXAMPLES[1], python, tmp_path) == {"numpy": {"my probe": [0]}}
+    gpt2 = GPT2Config(vocab_size=256, n_layer=2, n_head=2, n_embd=8, n_positions=64)
+    sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    t5 = T5Config(vocab_size=256, decoder_start_token_id=0, **sizes)
+    named = {
+        "gpt2": GPT2LMHeadModel(gpt2),
+        "google-t5/t5-small": T5ForConditionalGeneration(t5),
+    }
+    for name, model in named.items():
+        model.save_pretrained(tmp_path / name)
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    for example in EXAMPLES:
+        exec(compile(example, "README.md", "exec"), {})
+    index = Index("runs")
+    assert index.refresh()
+    runs = {name: {"my probe": [0]} for name in ("gpt2", "named", "numpy", "wired")}
+    assert index.steps() == runs | {"t5": {"cross attention": [0]}}
+    keys = json.loads(index.maps("t5", "cross attention", 0)[0])["keys"]
+    assert "".join(keys) == "translate English to German: a hen"
