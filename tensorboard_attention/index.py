@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from tensorboard_attention.folders import find_runs
-from tensorboard_attention.header import Columns, Header, read_header
+from tensorboard_attention.header import read_header
 from tensorboard_attention.limits import MAX_NOTES, MEMORY_BYTES
 from tensorboard_attention.records import attention_values, open_regular, read_event, record_end
 from tensorboard_attention.run import Budget, LoggedStep, Run
+
+Value = TypeVar("Value")
 
 SECONDS = 1.0  # that one refresh reads; the next one goes on from there
 
@@ -113,24 +113,20 @@ class Index:
         raise ValueError("the file has another record there")
 
     def scores(self, run: str, tag: str) -> tuple[dict[str, Any], bytes]:
-        """All scores of all heads: their names, the steps, for each step the same number for the
-        same text, and the number of heads per layer; and float32 values (step, score, head), heads
-        layer by layer, NaN for missing scores, and for those measured on another text than at the
-        last step that has them. Raises KeyError if there are none. Of more than MEMORY_BYTES, only
-        every second (third, ...) step is returned."""
+        """All scores of all heads, by step: in "texts", the same number for the same text; in
+        "kinds", which of "columns" it has; and the float32 values of one step after another. Raises
+        KeyError if there are none."""
         steps = sorted(self._logged(run, tag).items())
-        columns = _all_columns([logged.header.columns for _, logged in steps])
-        stride = max(1, -(-len(steps) * _size(columns) // MEMORY_BYTES))
-        steps = steps[(len(steps) - 1) % stride :: stride]  # with the last one
-        values = b"".join(_row(logged.header, columns) for _, logged in steps)
-        texts: dict[int, int] = {}
+        headers = [logged.header for _, logged in steps]
+        texts, _ = _numbered(header.text for header in headers)
+        kinds, columns = _numbered(header.columns for header in headers)
         found = {
-            "names": columns.names,
             "steps": [step for step, _ in steps],
-            "texts": [texts.setdefault(logged.header.text, len(texts)) for _, logged in steps],
-            "heads": columns.heads,
+            "texts": texts,
+            "kinds": kinds,
+            "columns": [kind._asdict() for kind in columns],
         }
-        return found, values
+        return found, b"".join(header.scores for header in headers)
 
     def _logged_runs(self) -> dict[str, Run]:
         with self._lock:
@@ -141,31 +137,7 @@ class Index:
             return dict(self._runs[run].tags[tag])
 
 
-def _all_columns(steps: Sequence[Columns]) -> Columns:
-    """The scores of the last step, and those that only earlier ones with as many heads have."""
-    last = steps[-1]
-    places = dict(zip(last.names, last.measured, strict=True))
-    for columns in dict.fromkeys(reversed(steps)):
-        if columns.heads == last.heads:
-            places = {**places, **dict(zip(columns.names, columns.measured, strict=True)), **places}
-    return Columns((*places,), (*places.values(),), last.heads)
-
-
-def _size(columns: Columns) -> int:
-    """Bytes of a row."""
-    return 4 * len(columns.names) * sum(columns.heads)
-
-
-def _row(header: Header, wanted: Columns) -> bytes:
-    """The scores of these columns, NaN for those that are missing, measured on another text, or of
-    other heads."""
-    names, measured, heads = header.columns
-    if header.columns == wanted:
-        return header.scores
-    missing = np.full(sum(wanted.heads), np.nan, "<f4").tobytes()
-    known = {}
-    if heads == wanted.heads:
-        for row, column in enumerate(zip(names, measured, strict=True)):
-            known[column] = header.scores[row * len(missing) : (row + 1) * len(missing)]
-    columns = zip(wanted.names, wanted.measured, strict=True)
-    return b"".join(known.get(column, missing) for column in columns)
+def _numbered(values: Iterable[Value]) -> tuple[list[int], list[Value]]:
+    """The number of each value, the same for equal ones; and the values by their numbers."""
+    numbers: dict[Value, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values], [*numbers]

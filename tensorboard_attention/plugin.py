@@ -18,8 +18,10 @@
     twins?run=&tag=&step=&run2=&tag2=&step2=
                           JSON: [layer, head, layer, head of its twin, overlap] of each head of two
                           maps of the same text
-    scores?run=&tag=      JSON with names, steps, texts (for each step the same number for the same
-                          text) and heads; then float32 (step, score, head)
+    scores?run=&tag=      JSON: of all steps, texts (for each step the same number for the same
+                          text) and kinds (for each step the number of its columns); columns: for
+                          each, the names of its scores, where each was measured, and heads. Then
+                          the float32 values (score, head) of one step after another
 
 maps and scores respond with the length of the JSON as a uint32, the JSON, and the binary data. What
 cannot be answered is not found, and the answer says why. Requests name runs, not files. --logdir

@@ -25,8 +25,17 @@ export class Logs {
   }
 
   async scores(run, tag) {
-    const [header, rest] = framed(await (await ask("scores", { run, tag })).arrayBuffer());
-    return { ...header, values: new Float32Array(rest.slice().buffer) };
+    const [{ steps, texts, kinds, columns }, rest] = framed(await (await ask("scores", { run, tag })).arrayBuffer());
+    const values = new Float32Array(rest.slice().buffer);
+    let end = 0;
+    return curves(
+      steps.map((step, i) => {
+        const { names, measured, heads } = columns[kinds[i]];
+        const start = end;
+        end += names.length * sum(heads);
+        return { step, text: texts[i], names, measured, heads, values: values.subarray(start, end) };
+      }),
+    );
   }
 
   // [layer, head, layer, head of its twin, overlap] of each head of two views.
@@ -73,27 +82,45 @@ export class Embedded extends Logs {
 
   async scores(run, tag) {
     const entries = this.entries.filter((each) => each.tag === tag).sort((a, b) => a.step - b.step);
-    const { heads } = entries.at(-1).header;
-    const same = entries.filter(({ header }) => `${header.heads}` === `${heads}`).reverse();
-    const names = [...new Set(same.flatMap(({ header }) => Object.keys(header.scores)))];
-    const places = new Map(names.map((name) => [name, same.find(({ header }) => Object.hasOwn(header.scores, name)).header.measured[name]]));
-    const values = entries.flatMap(({ header }) =>
-      names.flatMap((name) => {
-        const scores = header.measured[name] === places.get(name) ? header.scores[name] : [];
-        return heads.flatMap((count, layer) =>
-          Array.from({ length: count }, (_, head) => scores?.[layer]?.[head] ?? NaN),
-        );
+    return curves(
+      entries.map(({ step, header }) => {
+        const { tokens, keys, scores, measured, heads } = header;
+        const names = Object.keys(scores);
+        return {
+          ...{ step, text: JSON.stringify([tokens, keys]), names, heads },
+          measured: names.map((name) => measured[name] ?? ""),
+          values: Float32Array.from(Object.values(scores).flat(2), (value) => value ?? NaN),
+        };
       }),
     );
-    const texts = entries.map(({ header }) => JSON.stringify([header.tokens, header.keys]));
-    return {
-      names,
-      heads,
-      steps: entries.map(({ step }) => step),
-      texts: texts.map((text) => texts.indexOf(text)),
-      values: Float32Array.from(values),
-    };
   }
+}
+
+const sum = (numbers) => numbers.reduce((all, each) => all + each, 0);
+
+// The scores of all steps: those of the last step, and those that only earlier ones with as many
+// heads have. values: by step, score and head; NaN where a score is missing, of other heads, or
+// measured on another text than at the last step that has it.
+// found: of each step, its text, the names of its scores, where each was measured, its heads, and
+// the values by score and head.
+function curves(found) {
+  const { heads } = found.at(-1);
+  const hasThem = (each) => `${each.heads}` === `${heads}`;
+  const places = new Map();
+  for (const { names, measured } of found.filter(hasThem).reverse())
+    names.forEach((name, i) => places.has(name) || places.set(name, measured[i]));
+  const names = [...places.keys()];
+  const size = sum(heads);
+  const values = new Float32Array(found.length * names.length * size).fill(NaN);
+  found.forEach((each, step) => {
+    const known = hasThem(each) ? each.names : [];
+    known.forEach((name, i) => {
+      if (each.measured[i] !== places.get(name)) return;
+      const row = step * names.length + names.indexOf(name);
+      values.set(each.values.subarray(i * size, (i + 1) * size), row * size);
+    });
+  });
+  return { names, heads, steps: found.map(({ step }) => step), texts: found.map(({ text }) => text), values };
 }
 
 const MOST_BYTES = 256e6;

@@ -96,17 +96,6 @@ def test_a_log_that_was_written_anew_keeps_no_old_steps(tmp_path: Path) -> None:
     assert index.steps()["."] == {"probe": [7]}
 
 
-def test_scores_of_many_steps_have_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log(tmp_path, [*range(0, 80, 10)])
-    index = Index(str(tmp_path))
-    index.refresh()
-    _, values = index.scores(".", "probe")
-    monkeypatch.setattr("tensorboard_attention.index.MEMORY_BYTES", len(values) // 3)
-    assert index.scores(".", "probe")[0]["steps"] == [10, 40, 70]
-
-
 def test_a_version_changes_when_old_steps_do(tmp_path: Path) -> None:
     index, seen = Index(str(tmp_path)), []
 
@@ -150,10 +139,11 @@ def test_routes_serve_what_was_logged_and_nothing_else(tmp_path: Path) -> None:
     logged = encode(MAPS, TOKENS)
     assert header == json.loads(logged[0]) and maps == logged[1]
     header, values = framed(get("/scores", run="run", tag="probe")[1])
-    assert header["steps"] == [3, 4] and header["heads"] == [2]
-    table = np.frombuffer(values, "<f4").reshape(2, len(header["names"]), 2)
-    assert (table[:, header["names"].index("entropy")] == 0).all()
-    assert np.isnan(table[:, header["names"].index("continues repeats")]).all()
+    (columns,) = header["columns"]
+    assert header["steps"] == [3, 4] and header["kinds"] == [0, 0] and columns["heads"] == [2]
+    table = np.frombuffer(values, "<f4").reshape(2, len(columns["names"]), 2)
+    assert (table[:, columns["names"].index("entropy")] == 0).all()
+    assert np.isnan(table[:, columns["names"].index("continues repeats")]).all()
     for wrong in [{"run": "../run"}, {"tag": "loss"}, {"step": "5"}, {"step": "x"}, {"run": ""}]:
         assert get("/maps", **{"run": "run", "tag": "probe", "step": "3", **wrong})[0] == 404
     assert get("/maps")[0] == get("/scores", run="other", tag="probe")[0] == 404
