@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
-import torch
 from playwright import sync_api
 
-from tensorboard_attention import encode
 from tensorboard_attention.tests.conftest import HOSTILE, ODD_RUN, Tab, causal_maps
 
 
@@ -230,16 +227,3 @@ def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab])
     link = "#attention&p.attention.run=trained&p.attention.tag=lost"
     tab.page.evaluate("hash => { location.hash = hash }", link)
     sync_api.expect(notice).to_have_text("lost is not in this log; this is attention.")
-
-
-def test_the_page_loads_nothing_else(open_page: Callable[..., Tab], tmp_path: Path) -> None:
-    maps = [torch.eye(3)[[0, 0, 1]][None, None].repeat(1, 2, 1, 1)] * 2
-    logged = encode(maps, ["a", HOSTILE, "b"])
-    tab = open_page([(HOSTILE, step, logged) for step in (10, 2)], title=HOSTILE)
-    assert tab.shown() == [[".", HOSTILE, 10]] and tab[".head"].count() == 4
-    assert tab.page.title() == HOSTILE
-    tab["input[type=range] >> nth=0"].fill("0")
-    tab.shown([".", HOSTILE, 2])
-    tab[".token[data-place='2'] >> nth=0"].click()
-    assert tab.listed("to") == {1: 1.0}
-    assert tab["img"].count() == 0 and tab.asked == [(tmp_path / "heads.html").as_uri()]

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
-from torch import Tensor
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -98,27 +96,6 @@ def test_rounded_weights_are_not_refused(n: int) -> None:
     for logits in (random, 9 * random, 0 * random):
         header = json.loads(encode([logits.softmax(-1).bfloat16()], ["x"] * n)[0])
         assert "outside" not in header["note"]
-
-
-def masked(maps: Tensor, first: int) -> Tensor:
-    return torch.cat([maps[:, :, :first], torch.zeros_like(maps[:, :, first:])], 2)
-
-
-def test_masked_queries_are_shown_empty_and_do_not_count() -> None:
-    """Rows of zeros, such as those of padding."""
-    n, kept = 40, 25
-    logits = torch.randn(1, 2, n, n, generator=torch.Generator().manual_seed(0))
-    logits = logits.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
-    tokens = ["hen", "fox", "hen", "fox", "hen", "hen", "fox", "hen"] * 5
-    maps = masked(logits.softmax(-1), kept)
-    whole = json.loads(encode([maps], tokens)[0])
-    part = json.loads(encode([maps[:, :, :kept, :kept]], tokens[:kept])[0])
-    for name in ("continues repeats", "copies"):
-        del part["scores"][name]  # only of the whole is it known what comes after the last of these
-    for name, layers in part["scores"].items():
-        found, wanted = (np.array(each, float) for each in (whole["scores"][name], layers))
-        assert_allclose(found, wanted, atol=2e-6, err_msg=name)
-    assert whole["note"] == ""
 
 
 def test_a_head_without_any_weight_has_no_scores() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +14,7 @@ from playwright import sync_api
 
 from tensorboard_attention.losses import NAME, read_losses
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
+from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
 from tensorboard_attention.tests.test_live import REFRESH
 
 LOSSES: dict[str, Any] = {
@@ -149,14 +148,3 @@ def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., T
     sync_api.expect(note).to_have_text(re.compile(r"\+0\.750 .* From token 2 on, nothing"))
     tab[".picker select >> nth=0"].select_option("trained")
     sync_api.expect(tab[".guesses"]).to_be_hidden()
-
-
-def test_the_server_answers_with_them(tmp_path: Path) -> None:
-    for run in ("one", "two"):
-        log(tmp_path / run, 0)
-    events.write_losses(tmp_path / "one", LOSSES)
-    events.write_losses(tmp_path / "two", [])
-    get = served(tmp_path)
-    assert {*json.loads(get("/runs")[1])["losses"]} == {"one", "two"}
-    assert json.loads(get("/losses", run="one")[1]) == LOSSES
-    assert [get("/losses", run=run)[0] for run in ("two", "three", "..")] == [404] * 3

@@ -280,11 +280,6 @@ def test_special_stands_before_usual() -> None:
     assert both.headline == "previous token 90% over all text", "and not twice"
 
 
-def test_a_token_cannot_garble_a_name() -> None:
-    (name,) = name_heads(shares([0.5, 0.5], name=ONE_TOKEN))
-    assert name.label == r"looks at ''odd' 50%" and kind_of(name.label) == "looks at one token"
-
-
 def test_letters_and_punctuation_of_any_script() -> None:
     words = ["the", " कित", "▁кот", "àb"]
     others = ["", " ", "\\xba", "\\xe0\\xa4", "<|end|>", "12", "ab"]

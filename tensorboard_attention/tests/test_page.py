@@ -33,10 +33,10 @@ def controls(tab: Tab) -> set[str]:
 
 def test_a_page_has_a_heading(open_page: Open) -> None:
     tab = open_page(ENTRIES, title=HOSTILE, about=f"A {HOSTILE} model.", run="my run")
-    assert tab["h1"].inner_text() == HOSTILE
+    assert tab["h1"].inner_text() == tab.page.title() == HOSTILE
     assert tab[".about p"].inner_text() == f"A {HOSTILE} model."
     assert tab.shown() == [["my run", "probe", 10]]
-    assert tab["img"].count() == 0
+    assert tab["img"].count() == 0 and len(tab.asked) == 1, "the page itself"
 
 
 def test_a_page_with_several_steps_plays(open_page: Open) -> None:

@@ -211,6 +211,10 @@ def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
         assert [said for said, *_ in logged[20]["sentences"][layer]] == [
             name.headline for name in names
         ]
+    for score, layers in expected.scores.items():
+        found = np.array(logged[20]["scores"][score], float)
+        np.testing.assert_allclose(found, layers, atol=1e-5)
+        assert logged[20]["counts"][score] == expected.counts[score]
 
 
 def test_names_go_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
