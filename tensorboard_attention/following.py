@@ -14,7 +14,6 @@ regular files in it are read, and links are not followed.
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from functools import cache
@@ -67,13 +66,11 @@ def steps(folder: Path) -> dict[int, str]:
     found = {}
     if (folder / FOLDER).is_symlink():
         return {}
-    missing = (FileNotFoundError, NotADirectoryError)
-    with suppress(*missing), os.scandir(folder / FOLDER) as entries:
-        for entry in entries:
-            name = WEIGHTS.fullmatch(entry.name)
-            if name and entry.is_file(follow_symlinks=False):
-                about = entry.stat(follow_symlinks=False)
-                found[int(name[1])] = f"{about.st_mtime_ns}.{about.st_ino}"
+    for path in (folder / FOLDER).glob("*.bin"):
+        name = WEIGHTS.fullmatch(path.name)
+        if name and is_plain(path):
+            about = path.stat()
+            found[int(name[1])] = f"{about.st_mtime_ns}.{about.st_ino}"
     return dict(sorted(found.items()))
 
 

@@ -32,7 +32,6 @@ class Index:
         self._roots = {".": logs} if isinstance(logs, str) else logs
         self._runs: dict[str, Run] = {}
         self._unsearched: list[str] = []  # notes on folders
-        self._problems: list[str] = []  # notes on the files of runs
         self._lock = threading.Lock()
 
     def refresh(self) -> bool:
@@ -43,17 +42,12 @@ class Index:
             runs = {}
             for name, paths in sorted(files.items()):
                 run = self._runs.get(name)
-                runs[name] = run if run and run.continues_in(paths) else Run(paths[0].parent)
+                runs[name] = run if run and run.continues() else Run(paths[0].parent)
             room = MEMORY_BYTES - sum(run.size() for run in runs.values())
             budget = Budget(time.monotonic() + SECONDS, room)
             # All of them, since those with nothing new take no time.
             complete = [run.read(files[name], budget) for name, run in runs.items()]
             self._runs = runs
-            self._problems = [
-                note if name == "." else f"{name}/{note}"
-                for name, run in runs.items()
-                for note in run.notes()
-            ]
             return all(complete)
 
     def steps(self) -> dict[str, dict[str, list[int]]]:
@@ -93,7 +87,10 @@ class Index:
 
     def notes(self, others: Sequence[str] = ()) -> list[str]:
         """What is not shown, and why: folders, files and steps, and `others`."""
-        notes = [*self._unsearched, *self._problems, *others]
+        with self._lock:
+            found = [(name, note) for name, run in self._runs.items() for note in run.notes()]
+        skipped = [note if name == "." else f"{name}/{note}" for name, note in found]
+        notes = [*self._unsearched, *skipped, *others]
         more = ["There is more that is not shown."] * (len(notes) > MAX_NOTES)
         return notes[:MAX_NOTES] + more
 

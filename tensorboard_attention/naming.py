@@ -108,9 +108,11 @@ class Measure:
     def __init__(self, texts: Sequence[Text]) -> None:
         self.texts, self.patterns = texts, texts[0].patterns
         self.names = (*(pattern.name for pattern in self.patterns), ONE_TOKEN, EVENLY)
-        ids, first = np.unique(np.concatenate([text.keys for text in texts]), return_index=True)
-        spelled = [token for text in texts for token in text.spelled_keys]
-        self.spelled = [spelled[place] for place in first]
+        ids = np.unique(np.concatenate([text.keys for text in texts]))
+        spelled: dict[int, str] = {}
+        for text in texts:
+            spelled |= dict(zip(text.ids.tolist(), text.spelled, strict=True))
+        self.spelled = [spelled.get(id, "") for id in ids.tolist()]  # "": of another text's keys
         self.tokens = [np.searchsorted(ids, text.keys) for text in texts]
         self.longest = max(max(len(text.counts), text.n_keys) for text in texts)
         # By half, and by distance: pairs of query and key, those that are marked, those of a token.

@@ -199,8 +199,8 @@ class Text:
 
     ids, spelled: of its tokens, shape (n,). half: 0 or 1. following: the id of the token after
     them, -1 if it is not known. counts: the queries that count, booleans; by default, all. causal:
-    no query attends to a later key. keys, spelled_keys: of cross attention, the text that is
-    attended to.
+    no query attends to a later key. keys: of cross attention, the ids of the text that is attended
+    to.
     """
 
     def __init__(
@@ -212,13 +212,12 @@ class Text:
         counts: np.ndarray | None = None,
         causal: bool = True,
         keys: np.ndarray | None = None,
-        spelled_keys: Sequence[str] = (),
     ) -> None:
         n = len(ids)
         self.ids, self.spelled, self.half = ids, spelled, half
         self.next_ids = np.append(ids[1:], following)  # of the tokens that come next
         self.patterns = PATTERNS if keys is None else CROSS_PATTERNS
-        self.keys, self.spelled_keys = (ids, spelled) if keys is None else (keys, spelled_keys)
+        self.keys = ids if keys is None else keys
         self.n_keys = len(self.keys)
         # Where a head that looks at one token finds it: the first is a place, and of another text,
         # so are all.

@@ -78,17 +78,9 @@ class Run:
         except (OverflowError, ValueError, OSError):  # no time that the system knows
             return ()
 
-    def continues_in(self, paths: list[Path]) -> bool:
-        """Whether no file that was read is gone or shorter. Otherwise the folder was written anew.
-        Forgets other files that are gone."""
-        known = {*paths}
-        for path in [*self._files]:
-            offset = self._files[path].offset
-            if offset and (path not in known or _size(path) < offset):
-                return False
-            if path not in known:
-                del self._files[path]
-        return True
+    def continues(self) -> bool:
+        """Whether no file that was read is gone or shorter; else the folder was written anew."""
+        return all(_size(path) >= file.offset for path, file in self._files.items() if file.offset)
 
     def size(self) -> int:
         """Bytes of memory that the steps take."""

@@ -114,7 +114,6 @@ def _patterns_of(
             counts=is_there & (places % 2 == half),
             causal=causal,
             keys=None if keys is None else others,
-            spelled_keys=keys or (),
         )
         for half in (0, 1)
     ]
