@@ -25,46 +25,40 @@ def find_runs(roots: Mapping[str, str]) -> tuple[dict[str, list[Path]], list[str
     notes: list[str] = []
     seen: set[tuple[int, int]] = set()
     n_files = 0
-    # Links are followed last, so that a folder is listed under its own name.
-    starts = deque(roots.items())
-    while starts:
-        start, root = starts.popleft()
-        errors: list[OSError] = []
-        for folder, inside, files in os.walk(root, onerror=errors.append):
-            run = _name(start, root, folder)
-            try:
-                about = Path(folder).stat()
-            except OSError:  # removed meanwhile
-                continue
-            if (about.st_dev, about.st_ino) in seen:
-                inside.clear()
-                continue
-            if len(seen) + n_files >= MAX_FOLDERS:
-                notes.append(
-                    f"{run} and the folders after it are not searched; the log has more than "
-                    f"{MAX_FOLDERS:,} folders and event files"
-                )
-                return runs, notes
-            seen.add((about.st_dev, about.st_ino))
-            inside.sort()
-            paths = [os.path.join(folder, name) for name in inside]  # noqa: PTH118
-            # Path.is_symlink raises where it may not look.
-            links = [path for path in paths if os.path.islink(path)]  # noqa: PTH114
-            starts += ((_name(start, root, path), path) for path in links)
-            events = [Path(folder, name) for name in sorted(files) if "tfevents" in name]
-            if events:
-                n_files += len(events)
-                runs[run] = events
-        for error in errors:
-            if not isinstance(error, FileNotFoundError):
-                where = _name(start, root, error.filename)
-                notes.append(f"{where}: cannot be read: {error.strerror}")
+    folders = deque((Path(name), Path(root)) for name, root in roots.items())
+    links: deque[tuple[Path, Path]] = deque()
+    while folders or links:
+        # Links are followed last, so that a folder is listed under its own name.
+        name, folder = (folders or links).popleft()
+        run = shown(name.as_posix())
+        try:
+            about = folder.stat()
+            with os.scandir(folder) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:  # removed meanwhile, or a link to nothing
+            continue
+        except OSError as error:
+            notes.append(f"{run}: cannot be read: {error.strerror}")
+            continue
+        if (about.st_dev, about.st_ino) in seen:
+            continue
+        if len(seen) + n_files >= MAX_FOLDERS:
+            notes.append(
+                f"{run} and the folders after it are not searched; the log has more than "
+                f"{MAX_FOLDERS:,} folders and event files"
+            )
+            break
+        seen.add((about.st_dev, about.st_ino))
+        for entry in inside:
+            path = folder / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append((name / entry.name, path))
+            elif entry.is_symlink() and os.path.isdir(path):  # noqa: PTH112, which can raise
+                links.append((name / entry.name, path))
+            elif "tfevents" in entry.name:
+                n_files += 1
+                runs.setdefault(run, []).append(path)
     return runs, notes
-
-
-def _name(start: str, root: str, folder: str | Path) -> str:
-    """The run of a folder below `root`, which is that of the run `start`."""
-    return shown(Path(start, os.path.relpath(folder, root)).as_posix())
 
 
 def shown(name: str) -> str:
