@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -135,7 +137,9 @@ class Tab:
         self.errors: list[str] = []
         self.asked: list[str] = []
         context = browser.new_context(
-            viewport={"width": width, "height": height}, has_touch=width < 800
+            viewport={"width": width, "height": height},
+            has_touch=width < 800,
+            is_mobile=width < 800,
         )
         context.clock.install()  # time passes as usual until a test moves it forward
         # Modules that tests import themselves: TensorBoard serves all of them as one.
@@ -173,6 +177,10 @@ class Tab:
         with self.page.expect_download() as found:
             self[panel].locator(f".save button:has-text('{what}')").click()
         return Path(found.value.path()).read_bytes()
+
+    def table(self, *panel: str) -> list[dict[str, str]]:
+        """The lines of the saved table."""
+        return [*csv.DictReader(io.StringIO(self.saved("CSV", *panel).decode()))]
 
     def close(self) -> None:
         self.page.context.close()

@@ -53,24 +53,16 @@ def test_no_text_is_smaller_than_12_pixels(open_tab: Callable[..., Tab], width: 
     assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
 
 
-def test_a_phone_shows_the_tab_alone(site: dict[str, str], browser: sync_api.Browser) -> None:
+def test_a_phone_shows_the_tab_alone(open_tab: Callable[..., Tab]) -> None:
     """At the address that train.py prints."""
-    context = browser.new_context(
-        viewport={"width": 400, "height": 800}, is_mobile=True, has_touch=True
-    )
-    view = context.new_page()
-    errors: list[str] = []
-    view.on("pageerror", lambda error: errors.append(str(error)))
-    view.goto(f"{site['url']}data/plugin_entry.html?name=attention")
-    view.locator("main[data-shown]").wait_for()
-    assert view.evaluate("() => [innerWidth, document.scrollingElement.scrollWidth]") == [400, 400]
-    assert view.title() == "Attention"
-    view.locator(".head >> nth=1").tap()
-    view.locator(".token[data-place='4'] >> nth=0").tap()
-    view.wait_for_url(re.compile("head=1.*token=4"))
-    view.reload()
-    view.locator("main[data-shown]").wait_for()
-    sync_api.expect(view.locator(".panel:not([hidden]) h2 >> nth=0")).to_have_text("L0H1")
-    sync_api.expect(view.locator(".panel:not([hidden]) .lists .to li[data-place]")).to_have_count(5)
-    context.close()
-    assert errors == []
+    tab = open_tab(width=400, height=800)
+    page = tab.page
+    assert page.evaluate("() => [innerWidth, document.scrollingElement.scrollWidth]") == [400, 400]
+    assert page.title() == "Attention"
+    tab[".head >> nth=1"].tap()
+    tab[".token[data-place='4'] >> nth=0"].tap()
+    page.wait_for_url(re.compile("head=1.*token=4"))
+    page.reload()
+    tab.shown()
+    sync_api.expect(tab[".panel:not([hidden]) h2 >> nth=0"]).to_have_text("L0H1")
+    sync_api.expect(tab[".panel:not([hidden]) .lists .to li[data-place]"]).to_have_count(5)

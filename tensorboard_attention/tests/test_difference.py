@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def test_the_difference_of_two_views(logs: Path, open_tab: Callable[..., Tab]) -
     panel = tab[".panel.difference"]
     sync_api.expect(panel.locator("h2")).to_have_text("L1H1 · step 1 minus step 0")
     one, two = (shown_byte(causal_maps(step, n=8)[1][0, 1].numpy()) for step in (1, 0))
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV", ".panel.difference").decode()))]
+    lines = tab.table(".panel.difference")
     assert len(lines) == 36
     for line in lines:
         at = int(line["query"]), int(line["key"])

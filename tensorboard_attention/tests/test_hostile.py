@@ -18,24 +18,16 @@ from tensorboard_attention.tests.conftest import served
 from tensorboard_attention.tests.events import NAME, event, look, write
 
 
-def make_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def make_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such files")
-@pytest.mark.parametrize("make", [make_pipe, make_device])
-def test_what_is_not_a_file_is_not_opened(tmp_path: Path, make: Any) -> None:
-    write(tmp_path / "run", event(3))
-    make(tmp_path / "run" / "events.out.tfevents.2")
-    (tmp_path / "run" / "events.out.tfevents.3").mkdir()
+def test_what_is_not_a_file_is_not_opened(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", event(3))
+    os.mkfifo(path.with_suffix(".2"))
+    path.with_suffix(".3").mkdir()
+    path.with_suffix(".4").symlink_to("/dev/zero")
     found = look(tmp_path)
     assert found["steps"] == {"run": {"probe": [3]}}
-    (note,) = found["notes"]
-    assert note.startswith("run/events.out.tfevents.2: is not read: ")
+    reason = "is not read: it is not a regular file"
+    assert found["notes"] == [f"run/events.out.tfevents.{number}: {reason}" for number in (2, 4)]
 
 
 def test_more_notes_than_anyone_reads_are_counted_as_one(tmp_path: Path) -> None:

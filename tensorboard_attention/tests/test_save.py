@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -22,7 +21,7 @@ def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: Callable[..., 
     log(logs / "numbers", 0, tokens=list("abcdefgh"))
     tab = open_tab(run="numbers", layer=1, head=0, token=-1)
     weights = shown_byte(causal_maps(0, n=8)[1][0, 0].numpy())
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV").decode()))]
+    lines = tab.table()
     cells = {(int(line["query"]), int(line["key"])): float(line["weight"]) for line in lines}
     assert cells == {
         (query, key): pytest.approx(weights[query, key], abs=1e-5)
@@ -45,6 +44,6 @@ def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: Callable[..., 
 def test_hostile_names_and_tokens_are_saved(open_page: Callable[..., Tab]) -> None:
     tokens = [HOSTILE, "\x00\x1b", '"', "\ud800", "=1+1", "c,d", "line\n"]
     tab = open_page([("probe", 0, encode(causal_maps(0, 1, 1, 7), tokens))])
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV").decode()))]
+    lines = tab.table()
     assert [json.loads(line["key_token"]) for line in lines[-7:]] == tokens
     assert all(url.startswith("blob:") for url in tab.asked[1:])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def test_weights_that_are_not_finite_are_not_zeros(
         add_attention(writer, "probe", maps, list("abcdefgh"), 1)
         add_attention(writer, "probe", causal_maps(2, n=8), list("abcdefgh"), 2)
     tab = open_tab(run="broken weights", step=1, layer=1, head=0, token=3)
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV").decode()))]
+    lines = tab.table()
     cells = {(int(line["query"]), int(line["key"])): line["weight"] for line in lines}
     assert {at for at, text in cells.items() if text == "NaN"} == {(3, key) for key in range(4)}
     assert cells[2, 0] == cells[2, 1] == "0" and cells[2, 2] == "1"
@@ -51,7 +49,7 @@ def test_weights_that_are_not_finite_are_not_zeros(
     # A single weight is found by the sum of its row.
     tab["input[type=range] >> nth=0"].fill("0")
     tab.shown(["broken weights", "probe", 0])
-    lines = [*csv.DictReader(io.StringIO(tab.saved("CSV").decode()))]
+    lines = tab.table()
     assert [(line["query"], line["key"]) for line in lines if line["weight"] == "NaN"] == [
         ("3", "1")
     ]
