@@ -17,7 +17,8 @@ from tensorboard_attention.tests.conftest import served
 
 MAPS = [torch.eye(3)[None, None].repeat(1, 2, 1, 1)]
 TOKENS = ["a", "b", "c"]
-HEADER = json.loads(encode(MAPS, TOKENS)[0])
+LOGGED = encode(MAPS, TOKENS)
+HEADER = json.loads(LOGGED[0])
 NAME = "events.out.tfevents.1"
 
 
@@ -50,11 +51,13 @@ def write_losses(folder: Path, found: Any) -> Path:
     return folder
 
 
-def event(step: int = 0, header: Any = HEADER, tag: str = "probe") -> bytes:
-    """An event with these maps; a header is written as JSON unless it is bytes."""
+def event(
+    step: int = 0, header: Any = HEADER, tag: str = "probe", maps: bytes = LOGGED[1]
+) -> bytes:
+    """An event with these compressed maps; a header is written as JSON unless it is bytes."""
     logged = attention_summary(tag, MAPS, TOKENS)
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    logged.value[0].tensor.string_val[0] = text
+    logged.value[0].tensor.string_val[:] = [text, maps]
     return Event(step=step, summary=logged).SerializeToString()
 
 

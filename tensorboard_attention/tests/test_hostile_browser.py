@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from playwright import sync_api
-from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import encode
-from tensorboard_attention.summary import attention_summary
 from tensorboard_attention.tests.conftest import HOSTILE, Tab
+from tensorboard_attention.tests.events import HEADER, LOGGED, event, write
 
 pytestmark = pytest.mark.long
 
-MAPS = [torch.eye(3)[None, None]]
 DAMAGED = "The maps of this step are damaged: they do not fit their header."
 # How many bytes the page has inflated. Streams of the browser's own are not counted.
 COUNT = """() => {
@@ -32,33 +30,15 @@ COUNT = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def bomb() -> bytes:
-    """One megabyte that inflates to a gigabyte."""
+def test_maps_that_inflate_to_too_much(logs: Path, open_tab: Callable[..., Tab]) -> None:
     packer, zeros = zlib.compressobj(), bytes(2**24)
-    return b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()
-
-
-def log(folder: Path, *steps: list[bytes]) -> None:
-    """A step for each header and maps."""
-    writer = SummaryWriter(str(folder))
-    for step, strings in enumerate(steps):
-        logged = attention_summary("probe", MAPS, list("abc"))
-        logged.value[0].tensor.string_val[:] = strings
-        writer._get_file_writer().add_summary(logged, step)
-    writer.close()
-
-
-def test_maps_that_inflate_to_too_much(
-    site: dict[str, str],
-    address: tuple[str, Path],
-    open_tab: Callable[..., Tab],
-    bomb: bytes,
-) -> None:
-    good = encode(MAPS, list("abc"))
+    bomb = b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()  # 1 MB, of 1 GB
     large = json.loads(encode([torch.ones(1, 100, 1, 1)], ["a"])[0])
-    large = json.dumps({**large, "tokens": ["a"] * 4_096, "causal": False}).encode()
-    log(address[1] / "bomb", good, [good[0], bomb], [good[0], good[1][:-3]], [large, bomb], good)
+    large |= {"tokens": ["a"] * 4_096, "causal": False}
+    maps = [LOGGED[1], bomb, LOGGED[1][:-3], bomb, LOGGED[1]]
+    headers = [HEADER, HEADER, HEADER, large, HEADER]
+    steps = zip(range(5), headers, maps, strict=True)
+    write(logs / "bomb", *(event(step, header, maps=data) for step, header, data in steps))
     tab = open_tab(run="bomb")
     assert tab.shown() == [["bomb", "probe", 4]]
     tab["main"].evaluate(COUNT)
@@ -76,18 +56,14 @@ def test_maps_that_inflate_to_too_much(
     assert notice.inner_text() == ""
 
 
-def notes(tab: Tab) -> list[str]:
-    return tab[".notes li"].all_text_contents()
-
-
-def test_what_is_skipped_is_listed(
-    site: dict[str, str], address: tuple[str, Path], open_tab: Callable[..., Tab]
-) -> None:
-    good = encode(MAPS, list("abc"))
-    log(address[1] / HOSTILE.replace("/", "|"), good, [b"[" * 9_999, b""])
-    tab = open_tab(run=HOSTILE.replace("/", "|"))
+def test_what_is_skipped_is_listed(logs: Path, open_tab: Callable[..., Tab]) -> None:
+    name = HOSTILE.replace("/", "|")
+    write(logs / name, event(0), event(1, b"[" * 9_999))
+    tab = open_tab(run=name)
     assert tab.shown()[0][2] == 0
-    (note,) = (text for text in notes(tab) if text.startswith(HOSTILE[:20]))
+    (note,) = (
+        text for text in tab[".notes li"].all_text_contents() if text.startswith(HOSTILE[:20])
+    )
     assert note.endswith(
         "step 1 of 'probe' is skipped: its header is not what add_attention writes"
     )
