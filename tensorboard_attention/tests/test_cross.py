@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from tensorboard_attention import add_attention, encode
 from tensorboard_attention.summary import MAX_TOKENS
 from tensorboard_attention.tests.conftest import Tab
 from tensorboard_attention.tests.test_checks import letters
+from tensorboard_attention.tests.test_summary import decode
 
 QUERIES, KEYS = ["w0", "w1", "w2", "w3"], [f"k{i}" for i in range(7)]
 
@@ -28,18 +27,13 @@ def cross_maps(n: int = 4, m: int = 7, layers: int = 2, heads: int = 3) -> list[
     return [*(2 * torch.randn(layers, 1, heads, n, m, generator=generator)).softmax(-1)]
 
 
-def packed(encoded: list[bytes]) -> tuple[dict[str, Any], np.ndarray]:
-    return json.loads(encoded[0]), np.frombuffer(zlib.decompress(encoded[1]), np.uint8)
-
-
 @pytest.mark.parametrize(("n", "m"), [(4, 7), (7, 4), (5, 5)])
 def test_what_is_logged_comes_back(n: int, m: int) -> None:
     maps = cross_maps(n, m)
-    header, data = packed(encode(maps, letters(n), key_tokens=letters(m)))
+    header, layers = decode(encode(maps, letters(n), key_tokens=letters(m)))
     assert header["tokens"] == letters(n) and header["keys"] == letters(m)
     assert header["causal"] is False, "keys of another text are not later"
-    weights = (data.reshape(2, 3, n, m) / 255) ** 2
-    for layer, given in zip(weights, maps, strict=True):
+    for layer, given in zip(layers, maps, strict=True):
         assert np.abs(np.sqrt(layer) - given[0].sqrt().numpy()).max() <= 0.5 / 255 + 1e-6
     assert list(header["scores"]) == list(header["meanings"])
     assert {*header["scores"]} == {"entropy"}
@@ -52,10 +46,10 @@ def test_what_is_logged_comes_back(n: int, m: int) -> None:
 @pytest.mark.parametrize(("n", "m"), [(600, 3), (3, 600)])
 def test_both_axes_are_cut(n: int, m: int) -> None:
     logged = encode([torch.full((1, 1, n, m), 1 / m)], ["x"] * n, key_tokens=["y"] * m)
-    header, data = packed(logged)
+    header, (layer,) = decode(logged)
     shown = [min(each, MAX_TOKENS) for each in (n, m)]
     assert [len(header["tokens"]), len(header["keys"])] == shown
-    assert len(data) == shown[0] * shown[1]
+    assert layer.shape == (1, *shown)
     assert (f"of {n} tokens" in header["note"]) == (n > MAX_TOKENS)
     assert (f"of {m} key tokens" in header["note"]) == (m > MAX_TOKENS)
 

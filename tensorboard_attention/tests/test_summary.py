@@ -32,12 +32,12 @@ def make(n: int, heads: int = 2, causal: bool = True, seed: int = 0) -> Tensor:
 def decode(encoded: list[bytes]) -> tuple[dict, list[np.ndarray]]:
     """The described format, read by loops."""
     header, data = json.loads(encoded[0]), iter(zlib.decompress(encoded[1]))
-    n, layers = len(header["tokens"]), []
+    n, m, layers = len(header["tokens"]), len(header.get("keys", header["tokens"])), []
     for heads in header["heads"]:
-        maps = np.zeros((heads, n, n))
+        maps = np.zeros((heads, n, m))
         for head in range(heads):
             for query in range(n):
-                for key in range(query + 1 if header["causal"] else n):
+                for key in range(query + 1 if header["causal"] else m):
                     maps[head, query, key] = (next(data) / 255) ** 2
         layers.append(maps)
     assert next(data, None) is None
