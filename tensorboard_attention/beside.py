@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tensorboard_attention.limits import RECORD_BYTES
@@ -26,12 +24,3 @@ def read_beside(path: Path) -> bytes:
     if len(data) > RECORD_BYTES:
         raise ValueError("it is too large")
     return data
-
-
-@contextmanager
-def in_format() -> Iterator[None]:
-    """Raises ValueError for whatever is raised for content in another format."""
-    try:
-        yield
-    except (AttributeError, LookupError, TypeError, ValueError):
-        raise ValueError("it is not in the format") from None

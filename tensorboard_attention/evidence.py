@@ -31,8 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorboard_attention.beside import in_format, read_beside
-from tensorboard_attention.header import fits
+from tensorboard_attention.beside import read_beside
+from tensorboard_attention.header import check_type
 from tensorboard_attention.naming import HeadName, Names
 from tensorboard_attention.strict import from_json
 
@@ -64,12 +64,10 @@ FIELDS = {
 def read_evidence(folder: Path) -> dict[str, Any]:
     """The file of a run. Raises OSError if there is none, or no file that can be one, and
     ValueError if it is not in the format."""
-    data = read_beside(folder / NAME)
-    with in_format():
-        found: dict[str, Any] = from_json(data)
-        is_named = all(re.fullmatch(r"L\d{1,4}H\d{1,4}", name) for name in found["heads"])
-        if not (is_named and fits(found, FIELDS)):
-            raise ValueError
+    found: dict[str, Any] = from_json(read_beside(folder / NAME))
+    check_type(found, FIELDS)
+    if not all(re.fullmatch(r"L\d{1,4}H\d{1,4}", name) for name in found["heads"]):
+        raise ValueError("it is not in the format: a head has another name")
     return found
 
 

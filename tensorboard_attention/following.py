@@ -21,9 +21,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from tensorboard_attention.beside import in_format, read_beside
+from tensorboard_attention.beside import read_beside
 from tensorboard_attention.evidence import names_of, read_evidence
-from tensorboard_attention.header import fits
+from tensorboard_attention.header import check_type
 from tensorboard_attention.records import is_plain
 from tensorboard_attention.strict import from_json
 
@@ -83,11 +83,8 @@ def read_weights(folder: Path, step: int) -> bytes:
 def read_names(folder: Path) -> Any:
     """What heads are called, by step; at that of the evidence, as it says. Raises OSError if
     nothing is known, and ValueError if it is not in the format."""
-    data = _read(folder, NAMES)
-    with in_format():
-        found = from_json(data)
-        if not fits(found, {str: [[(str, str, str, str, float | int)]]}):
-            raise ValueError
+    found = from_json(_read(folder, NAMES))
+    check_type(found, {str: [[(str, str, str, str, float | int)]]})
     with suppress(OSError, ValueError):  # which may have been measured again
         evidence = read_evidence(folder)
         found[str(evidence["step"])] = names_of(evidence)

@@ -76,8 +76,7 @@ def _read(header: dict[str, Any]) -> Header:
     """The checked header. Raises some exception if it is not in the format: the page would fail on
     such a header as a whole."""
     more = {name: kind for name, kind in OPTIONAL.items() if name in header}
-    if not fits(header, FIELDS | more):
-        raise ValueError("a field has another type")
+    check_type(header, FIELDS | more)
     scores, heads, tokens = header["scores"], header["heads"], header["tokens"]
     keys = header.get("keys", tokens)
     # Each step has scores, so that its size bounds the number of heads.
@@ -111,3 +110,9 @@ def fits(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):  # which Python counts among the numbers
         return bool in (kind, *get_args(kind))
     return isinstance(value, kind)
+
+
+def check_type(value: Any, kind: Any) -> None:
+    """Raises ValueError unless the value `fits`."""
+    if not fits(value, kind):
+        raise ValueError("it is not in the format")

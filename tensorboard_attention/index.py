@@ -126,6 +126,7 @@ class Index:
         return found, b"".join(header.scores for header in headers)
 
     def _logged_runs(self) -> dict[str, Run]:
+        """Those that have steps."""
         with self._lock:
             return {name: run for name, run in self._runs.items() if run.tags}
 

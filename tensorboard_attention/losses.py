@@ -14,10 +14,11 @@ Of lines of one step, the last counts. A last line without an end is still being
 from __future__ import annotations
 
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from tensorboard_attention.beside import in_format, read_beside
-from tensorboard_attention.header import fits
+from tensorboard_attention.beside import read_beside
+from tensorboard_attention.header import check_type
 from tensorboard_attention.strict import from_json
 
 NAME = "losses.jsonl"
@@ -37,18 +38,18 @@ def read_losses(folder: Path) -> dict[str, Any]:
     format, or too large.
     """
     data = read_beside(folder / NAME)
-    with in_format():
-        found: dict[str, Any] = {}
-        steps: dict[str, Any] = {}
-        for line in map(from_json, data[: data.rfind(b"\n") + 1].splitlines()):
-            if "texts" in line:
-                found.update(line)
-            else:
-                steps[str(line.pop("step"))] = line
-        found["steps"] = steps
-        is_bounded = found["floor"] is not None
-        if not fits(found, FIELDS | ({"floor": VALUES} if is_bounded else {})):
-            raise ValueError
+    lines = [from_json(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    check_type(lines, [{}])
+    found: dict[str, Any] = {}
+    steps: dict[str, Any] = {}
+    for line in lines:
+        if "texts" in line:
+            found |= line
+        else:
+            steps[str(line.pop("step", ""))] = line
+    found["steps"] = steps
+    is_known = found.get("floor") is not None
+    check_type(found, FIELDS | {"floor": VALUES if is_known else NoneType})
     return found
 
 
