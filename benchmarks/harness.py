@@ -29,17 +29,10 @@ Side = TypeVar("Side")
 Result = TypeVar("Result")
 
 
-def make_parser(doc: str, rounds: int, *needs: str) -> argparse.ArgumentParser:
-    """A parser with the first line of a benchmark's docstring as description, `--rounds`, and what
-    the benchmark needs of `--nanogpt`, `--shakespeare` and settings of train.py."""
+def make_parser(doc: str, rounds: int) -> argparse.ArgumentParser:
+    """A parser with the first line of a benchmark's docstring as description, and `--rounds`."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
-    if "nanogpt" in needs:
-        parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
-    if "shakespeare" in needs:
-        parser.add_argument("--shakespeare", type=Path, required=True, help="its text")
-    if "settings" in needs:
-        parser.add_argument("settings", nargs="*", help="settings of train.py, for all runs")
     return parser
 
 
@@ -112,8 +105,9 @@ class Shape(NamedTuple):
     d_model: int
 
 
-def compose(*settings: str) -> TrainConfig:
-    """The config of a run of train.py with these settings, as its command line reads them."""
+def configure(shape: Shape, *settings: str) -> TrainConfig:
+    """The config of a run of train.py with these settings, as its command line reads them, and a
+    model of this shape, vocabulary aside."""
     import hydra
 
     from common.settings import all_settings, build
@@ -121,16 +115,11 @@ def compose(*settings: str) -> TrainConfig:
     from launch.quoting import quote
     from launch.schema import TrainConfig
 
+    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
     types = all_settings(TrainConfig)
-    overrides = [quote(setting, types) for setting in settings]
+    overrides = [quote(setting, types) for setting in (*settings, *sizes)]
     with hydra.initialize_config_dir(str(ROOT / "configs"), **VERSION):
         return build(TrainConfig, plain_values(hydra.compose("train", overrides)))
-
-
-def configure(shape: Shape, *settings: str) -> TrainConfig:
-    """The config of a run with these settings and a model of this shape, vocabulary aside."""
-    sizes = [f"model.{name}={n}" for name, n in shape._asdict().items() if name != "vocab_size"]
-    return compose(*settings, *sizes)
 
 
 def nanogpt(checkout: Path, shape: Shape) -> Any:

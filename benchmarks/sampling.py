@@ -51,7 +51,8 @@ N_NEW = SHAPE.context_length - 1  # tokens
 
 
 def main() -> None:
-    parser = make_parser(__doc__, 5, "nanogpt")
+    parser = make_parser(__doc__, 5)
+    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16], help="sequences at once")
     arguments = parser.parse_args()

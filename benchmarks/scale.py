@@ -29,7 +29,8 @@ SIDES = ("nanoGPT", "glassgpt")
 
 
 def main() -> None:
-    parser = harness.make_parser(__doc__, 3, "nanogpt")
+    parser = harness.make_parser(__doc__, 3)
+    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
     parser.add_argument("--plot", type=Path, help="a file for the plot")
     arguments = parser.parse_args()
     checkout = arguments.nanogpt.resolve()

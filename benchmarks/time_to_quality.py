@@ -59,7 +59,9 @@ print(nats / count)
 
 
 def main() -> None:
-    parser = make_parser(__doc__, 3, "nanogpt", "shakespeare")
+    parser = make_parser(__doc__, 3)
+    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
+    parser.add_argument("--shakespeare", type=Path, required=True, help="its text")
     parser.add_argument("--first-seed", type=int, default=1, help="of ours; each round adds one")
     parser.add_argument(
         "--sides", nargs="+", choices=CPU_SIDES, default=CPU_SIDES[:2], help="without --gpu"

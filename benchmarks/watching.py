@@ -32,7 +32,9 @@ BLOCK = 10  # steps
 
 
 def main() -> None:
-    arguments = make_parser(__doc__, 3, "settings").parse_intermixed_args()
+    parser = make_parser(__doc__, 3)
+    parser.add_argument("settings", nargs="*", help="settings of train.py, for all runs")
+    arguments = parser.parse_intermixed_args()
     shares, slower = [], []
     for number in range(arguments.rounds):
         inside, whole = measure("whole", arguments.settings)

@@ -11,7 +11,7 @@ from hydra import initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from tensorboard.program import TensorBoard
 
-from benchmarks.harness import compose
+from benchmarks.harness import Shape, configure
 from data.shakespeare import ShakespeareConfig
 from launch.cli import VERSION, accept_any_help
 from launch.quoting import CONFIGS
@@ -66,9 +66,10 @@ def test_the_names_of_folders_have_room_for_some_settings() -> None:
 
 def test_benchmarks_read_settings_as_the_command_line_does() -> None:
     path = "/a folder/it's {1}, 2=${x}.txt"
-    config = compose("experiment=shakespeare_fast", f"data.path={path}", "name=1", "seed=7")
+    given = ("experiment=shakespeare_fast", f"data.path={path}", "name=1", "seed=7")
+    config = configure(Shape(8, 256, 1, 2, d_model=4), *given)
     assert isinstance(config.data, ShakespeareConfig) and config.data.path == path
-    assert config.name == "1" and config.seed == 7
+    assert config.name == "1" and config.seed == 7 and config.model.n_heads == 2
 
 
 def test_the_help_lists_every_choice(tmp_path: Path) -> None:
