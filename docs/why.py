@@ -24,11 +24,10 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from common.errors import UserError  # noqa: E402
 from common.settings import build  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
 from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
-from data.tales import TalesConfig  # noqa: E402
-from inference.corpus import corpus_of  # noqa: E402
 from inference.opening import OpenRun, each_checkpoint, open_run  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from launch.schema import TrainConfig  # noqa: E402
@@ -119,13 +118,10 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
 
 
 def find_names(opened: OpenRun) -> Names:
-    data, tokenizer = corpus_of(opened.run), opened.tokenizer
-    if not isinstance(data, TalesConfig):
-        sys.exit(f"{opened.run.path}: was not trained on tales")
-    corpus, _ = load_dataset(data, tokenizer, ".cache", 1, ("val",), trusted=False, say=print)
-    tales = tale_roles(corpus, tokenizer, N_TALES, opened.config.model.context_length)
+    corpus, _ = opened.text()
+    tales = tale_roles(corpus, opened.tokenizer, N_TALES, opened.config.model.context_length)
     if tales is None:
-        sys.exit(f"{opened.run.path}: has a tokenizer with which the floor of a token is not known")
+        raise UserError(f"run: {opened.run.path} has no tales with a floor; give one that has")
     return Names(tales, tales.roles == AGAIN)
 
 
@@ -221,17 +217,6 @@ def name_copies(model: GPT, names: Names) -> dict[Head, float]:
     return found
 
 
-def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
-    parser.add_argument("--without", type=read_head, help="a head: train the run without it")
-    parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
-    given = parser.parse_args(arguments)
-    if (given.without is None) != (given.step is None):
-        parser.error("--without and --step: give both, or neither")
-    return given
-
-
 def read_head(text: str) -> Head:
     if not (match := re.fullmatch(r"L(\d+)H(\d+)", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a head, such as L1H0")
@@ -239,7 +224,13 @@ def read_head(text: str) -> Head:
 
 
 if __name__ == "__main__":
-    given = read_arguments()
+    parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
+    parser.add_argument("--without", type=read_head, help="a head: train the run without it")
+    parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
+    given = parser.parse_args()
+    if (given.without is None) != (given.step is None):
+        parser.error("--without and --step: give both, or neither")
     with one_line_errors():
         if given.without is None:
             main(given.runs)
