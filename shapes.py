@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import common.startup  # noqa: F401  # isort: skip
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from common.device import check_memory
 from common.errors import UserError
@@ -26,7 +26,7 @@ from common.settings import Values, build
 from inference.opening import RunConfig
 from launch.cli import run_script
 from launch.quoting import overridden
-from model import GPT, AttentionSteps, ModelConfig, record_attention
+from model import GPT, ModelConfig, record_attention
 from model.attention import CausalSelfAttention
 from model.gpt import Block
 from model.layers import Rotary
@@ -65,35 +65,20 @@ class Step(NamedTuple):
     tensor: Tensor
 
 
-def run_watched(
-    attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]
-) -> tuple[Tensor, AttentionSteps, dict[str, tuple[Tensor, Tensor]]]:
-    """The output for `x`, the steps of the formula, and the input and output of each layer by its
-    name."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        return lambda _layer, inputs, output: seen.update({name: (inputs[0], output)})
-
-    hooks = [layer.register_forward_hook(watch(name)) for name, layer in attention.named_children()]
-    try:
-        with record_attention(attention, keep="steps") as layers:
-            output = attention(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    (steps,) = layers
-    return output, steps, seen
-
-
 @torch.no_grad()
-def walk(
-    attention: CausalSelfAttention,
-    x: Float[Tensor, "batch token d_model"],
-) -> list[Step]:
+def walk(attention: CausalSelfAttention, x: Float[Tensor, "batch token d_model"]) -> list[Step]:
     """Run `x` through the module and return every tensor, in the order of computation."""
     masked = "later keys" if attention.window is None else "later keys and those before the window"
-    output, steps, seen = run_watched(attention, x)
+    names = {layer: name for name, layer in attention.named_children()}
+    seen: dict[str, tuple[Tensor, Tensor]] = {}  # the input and output of each layer
+
+    def watch(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if layer in names:
+            seen[names[layer]] = inputs[0], output
+
+    with register_module_forward_hook(watch), record_attention(attention, "steps") as layers:
+        output = attention(x)
+    (steps,) = layers
     projected = ("batch", "token", "head*d_head")
     kv_projected = ("batch", "token", "kv_head*d_head")
     heads, kv_heads = ("batch", "head", "token", "d_head"), ("batch", "kv_head", "token", "d_head")
