@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -76,23 +78,10 @@ def train(*settings: str) -> tuple[float, dict[str, Any]]:
         return seconds, json.loads((folder / "run/summary.json").read_text())
 
 
-def child_command(script: str, *arguments: Any) -> list[str]:
-    """The command that calls a script's `child(*arguments)`; the arguments travel as JSON."""
-    return [sys.executable, script, "--child", json.dumps(arguments, default=str)]
-
-
-def in_child(script: str, *arguments: Any) -> Any:
-    """What a script's `child(*arguments)` returns in a new process."""
-    output = subprocess.check_output(child_command(script, *arguments), text=True)
-    return json.loads(output.splitlines()[-1])
-
-
-def start(main: Callable[[], None], child: Callable[..., Any]) -> None:
-    """Call `main`, or in a process started by `child_command` call `child` and print its result."""
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*json.loads(sys.argv[2]))))
-    else:
-        main()
+def in_child(function: Callable[..., Result], *arguments: Any) -> Result:
+    """What a function of a script returns in a new process, in which nothing is imported yet."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 class Shape(NamedTuple):

@@ -39,10 +39,10 @@ def main() -> None:
     for width in WIDTHS:
         for context in CONTEXTS:
 
-            def measure(side: str, number: int, sizes: tuple[int, int] = (context, width)) -> Any:
-                return harness.in_child(__file__, side, *sizes, checkout)
+            def rate(side: str, number: int, sizes: tuple[int, int] = (context, width)) -> Any:
+                return harness.in_child(measure, side, *sizes, checkout)
 
-            found = harness.in_turn(SIDES, range(arguments.rounds), measure)
+            found = harness.in_turn(SIDES, range(arguments.rounds), rate)
             row = [f"{width}", f"{context:,}"]
             for side, results in found.items():
                 each = [TOKENS / seconds for seconds, _ in results]
@@ -64,7 +64,7 @@ def main() -> None:
         plot(rates, arguments.plot)
 
 
-def child(side: str, context: int, width: int, checkout: str) -> tuple[float, float]:
+def measure(side: str, context: int, width: int, checkout: Path) -> tuple[float, float]:
     """Seconds of a step, the median of five or fewer, and the most memory in GB."""
     import common.startup  # noqa: F401  # isort: skip
 
@@ -72,7 +72,7 @@ def child(side: str, context: int, width: int, checkout: str) -> tuple[float, fl
     task = steps.Task(shape, TOKENS // context, False, {})
     tokens = np.random.default_rng(0).integers(0, VOCAB, 10**5).astype(np.uint16)
     if side == "nanoGPT":
-        step = steps.peer_step(task, tokens, "cpu", Path(checkout))
+        step = steps.peer_step(task, tokens, "cpu", checkout)
     else:
         step = steps.our_step(task, tokens, "cpu", ("model=nano", *steps.ADAMW))
     step()
@@ -104,4 +104,4 @@ def plot(rates: dict[tuple[int, int, str], float], file: Path) -> None:
 
 
 if __name__ == "__main__":
-    harness.start(main, child)
+    main()

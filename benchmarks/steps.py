@@ -71,7 +71,7 @@ def main() -> None:
     how = (arguments.shape, arguments.device, arguments.warm_up, arguments.steps)
 
     def rate(side: str, number: int) -> float:
-        return tokens / harness.in_child(__file__, side, *how, arguments.nanogpt.resolve())
+        return tokens / harness.in_child(measure, side, *how, arguments.nanogpt.resolve())
 
     rates = harness.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
     rows = []
@@ -92,7 +92,7 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
     shape, batch_size, *_ = TASKS["quick_start"]
 
     def rate(device: str, number: int) -> float:
-        seconds = harness.in_child(__file__, CHOSEN, "quick_start", device, warm_up, n_steps, "")
+        seconds = harness.in_child(measure, CHOSEN, "quick_start", device, warm_up, n_steps)
         return batch_size * shape.context_length / seconds
 
     rates = harness.in_turn(devices, range(rounds), rate)
@@ -103,7 +103,14 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
     harness.print_table(("device", "tokens/s", "ratio"), rows)
 
 
-def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkout: str) -> float:
+def measure(
+    side: str,
+    name: str,
+    device: str,
+    warm_up: int,
+    n_steps: int,
+    checkout: Path = Path(),
+) -> float:
     """Seconds of one step of a warm model: the median, because other programs disturb some."""
     import common.startup  # noqa: F401  # isort: skip
     import torch
@@ -111,7 +118,7 @@ def child(side: str, name: str, device: str, warm_up: int, n_steps: int, checkou
     task = TASKS[name]
     tokens = np.random.default_rng(0).integers(0, task.shape.vocab_size, 10**6).astype(np.uint16)
     if side == PEER:
-        step = peer_step(task, tokens, device, Path(checkout))
+        step = peer_step(task, tokens, device, checkout)
     else:
         step = our_step(task, tokens, device, task.sides[side])
     for _ in range(warm_up):
@@ -207,4 +214,4 @@ def peer_step(task: Task, tokens: np.ndarray, device: str, checkout: Path) -> Ca
 
 
 if __name__ == "__main__":
-    harness.start(main, child)
+    main()
