@@ -22,7 +22,6 @@ def fetch(name: str) -> Path:
     """The folder with the files of a model on the hub. Raises UserError if it cannot be had."""
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
     except ImportError:
         raise UserError(
             f"source: {name} is not a folder, and models on the hub need huggingface_hub; give a "
@@ -31,7 +30,7 @@ def fetch(name: str) -> Path:
     print(f"Fetching {name} from the Hugging Face hub")
     try:
         return Path(snapshot_download(name, allow_patterns=[*FILES]))
-    except (HfHubHTTPError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"source: {name} is not a folder here, and could not be fetched: "
             f"{' '.join(str(error).split())[:160]}; give a folder, or a name on the hub such as "

@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 import transformers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from data.tokenizer import Tokenizer
 from exchange.imported import import_tokenizer
@@ -95,6 +95,28 @@ def train(pre_tokenizer: Any, normalizer: Any = None, special: tuple[str, ...] =
     fast.train_from_iterator(STRINGS[1::2], trainer)
     fast.encode_special_tokens = True
     return fast
+
+
+def sentence_piece() -> Any:
+    """As Llama 2's: spaces are visible, and bytes stand for unknown characters."""
+    fast = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    fast.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    fast.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    fast.train_from_iterator(["a hen had a hat"] * 20 + STRINGS[1:40:2], trainer)
+    metadata = json.loads(fast.to_str())
+    metadata["added_tokens"] = metadata["added_tokens"][:3]  # bytes are ordinary tokens
+    return tokenizers.Tokenizer.from_str(json.dumps(metadata))
 
 
 def imported(

@@ -19,13 +19,13 @@ from data.tokenizer import ImportedTokenizer, Limits, StreamDecoder, Tokenizer
 from exchange.imported import first_token, import_tokenizer
 from exchange.merges import spell
 from exchange.spellings import SPELLINGS, oniguruma
-from tests.exchange.conftest import sentence_piece
 from tests.exchange.fast import (
     BYTES,
     DIGITS,
     MARKUP,
     STRINGS,
     bytes_alone,
+    sentence_piece,
     small,
     split,
     template,

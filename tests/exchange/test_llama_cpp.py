@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from itertools import islice
@@ -22,6 +21,7 @@ from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from inference.generation import generate
 from model import GPT
+from tests.data.strings import gpt2
 from tests.exchange.families import FAMILIES, bpe, make_config, make_model
 from tests.exchange.fast import imported
 
@@ -97,13 +97,6 @@ def test_the_same_function(family: str, choices: dict[str, Any], tmp_path: Path)
     assert their_greedy(llama, ids) == greedy(model, ids)
 
 
-# The mean error, relative to the deviation of the logits. Of an unpermuted query it is about 1.
-def gpt2() -> Tokenizer:
-    if "TIKTOKEN_CACHE_DIR" not in os.environ:
-        pytest.skip("TIKTOKEN_CACHE_DIR is not set")
-    return fixed_tokenizer("gpt2")
-
-
 RANKS = {token: rank for rank, token in bpe().tokens.items()}
 
 
@@ -123,19 +116,8 @@ TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
 # Characters of this Python's Unicode, which llama.cpp's tables contain.
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"])
 PIECES = [
-    "'s",
-    "'S",
-    "it's",
-    " 12345",
-    "\n\n",
-    "   ",
-    "\t",
-    "!\n",
-    "hen",
-    " Hen",
-    "\r\n",
-    "é",
-    "日本",
+    *("'s", "'S", "it's", " 12345", "\n\n", "   ", "\t", "!\n", "hen", " Hen", "\r\n"),
+    *("é", "日本"),
 ]
 
 

@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from data.pieces import QWEN2
 from exchange.spellings import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
-from tests.data.strings import NAMES, gpt2, make, trained
+from tests.data.strings import NAMES, make, trained
 from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, template, train
 
 LARGE = pytest.mark.long  # a vocabulary of 50,257 tokens
@@ -197,22 +197,3 @@ def test_programs_find_a_token_for_every_role(name: str, tmp_path: Path) -> None
     fast.split_special_tokens = False
     ended = fast.encode(f"A{fast.eos_token}", add_special_tokens=False)
     assert ended == [*tokenizer.encode("A"), *last]
-
-
-@pytest.mark.long
-def test_gpt2_itself_is_read_and_written(tmp_path: Path) -> None:
-    """As its own files: the tokens, their merges, and <|endoftext|> between documents."""
-    tokenizer = gpt2()
-    write_tokenizer(tokenizer, tmp_path, 1024)
-    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
-    (tmp_path / "config.json").write_text('{"bos_token_id": 50256, "eos_token_id": 50256}')
-    again = read_tokenizer(tmp_path, 50257)
-    assert (again.bos_id, again.eos_ids) == (50256, (50256,))
-    assert again.byte_pairs().ranks == tokenizer.byte_pairs().ranks
-    metadata = json.loads((tmp_path / "tokenizer.json").read_text())
-    assert not metadata["model"]["ignore_merges"] and len(metadata["model"]["merges"]) == 50000
-    assert metadata["model"]["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
-    assert write_tokenizer(again, tmp_path, 1024) == 50256
-    fast = open_fast(tmp_path)
-    assert fast.eos_token == fast.bos_token == "<|endoftext|>"
-    assert fast("Hello world<|endoftext|>")["input_ids"] == again.encode("Hello world<|endoftext|>")

@@ -15,8 +15,7 @@ from exchange.imported import import_tokenizer
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention.tokens import token_texts
 from tests.data.strings import NAMES, SCRAPS, make, strings
-from tests.exchange.conftest import sentence_piece
-from tests.exchange.fast import imported
+from tests.exchange.fast import imported, sentence_piece
 from tests.live.conftest import Call
 
 ENCODE = """({ Tokenizer }, { data, texts }) => {
