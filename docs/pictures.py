@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from tensorboard.program import TensorBoard
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -108,23 +105,11 @@ def notebook(browser: Browser, folder: Path) -> None:
     page.screenshot(path=DOCS / "notebook.png")
 
 
-@contextmanager
-def tensorboard(folder: Path) -> Iterator[str]:
-    """Its address, for the runs in a folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir=runs", f"--port={port}"]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(60):
-            time.sleep(1)
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+def tensorboard(folder: Path) -> str:
+    """The address of one for the runs in a folder, until this process ends."""
+    program = TensorBoard()
+    program.configure(logdir=str(folder))
+    return program.launch().rstrip("/")
 
 
 def main(run: Path) -> None:
@@ -138,8 +123,7 @@ def main(run: Path) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         live(browser, (DOCS / page.name).as_uri())
         notebook(browser, Path(folder))
-        with tensorboard(Path(folder)) as address:
-            tab(browser, address)
+        tab(browser, tensorboard(Path(folder, "runs")))
         browser.close()
 
 
