@@ -16,50 +16,39 @@ from torch import Tensor
 
 from common.errors import as_mistake, pluralize
 from common.files import fsync, replace_folder
-from data.tokenizer import IMPORTED, Tokenizer
+from data.tokenizer import IMPORTED
 from exchange.config import read_config
 from exchange.tokenizer import read_tokenizer
 from exchange.weights import read_weights
-from model import ModelConfig
 from store.checkpoint import Checkpoints, TrainState
 from store.weights import MODEL, OPTIMIZER
 
 
 def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:
-    """Write the run `target`; returns what to tell the user. `name` is how the user calls `source`.
-    Raises UserError."""
+    """Write the run `target`, whose only checkpoint is at step 0, and which has no corpus: `data`
+    is null. Returns what to tell the user. `name` is how the user calls `source`. Raises
+    UserError."""
     with as_mistake(f"source: {source}: "):
         model, vocab_size = read_config(source)
         weights = read_weights(source, model, vocab_size, dtype)
-        found = read_tokenizer(source, vocab_size)
-        write_run(target, name, model, found, weights)
+        tokenizer = read_tokenizer(source, vocab_size)
+        settings = {
+            "converted_from": name,
+            "data": None,
+            "tokenizer": {"name": IMPORTED, "vocab_size": None},
+            "model": asdict(model),
+        }
+        with replace_folder(target, is_new=True) as folder:
+            (folder / "tokenizer").mkdir()
+            tokenizer.save(folder / "tokenizer")
+            tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}
+            Checkpoints(folder / "checkpoints").save(tensors, TrainState(best_step=0), keep=1)
+            text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+            (folder / "config.yaml").write_text(text, encoding="utf-8")
+            for path in folder.rglob("*"):
+                fsync(path)
     return (
         f"Wrote {target}: {pluralize(model.n_layers, 'layer')} of "
         f"{pluralize(model.n_heads, 'head')}, "
-        f"{sum(map(torch.numel, weights.values())):,} parameters, {found.vocab_size:,} tokens."
+        f"{sum(map(torch.numel, weights.values())):,} parameters, {tokenizer.vocab_size:,} tokens."
     )
-
-
-def write_run(
-    target: Path,
-    name: str,
-    model: ModelConfig,
-    tokenizer: Tokenizer,
-    weights: Mapping[str, Tensor],
-) -> None:
-    """Write a run whose only checkpoint is at step 0. It has no corpus: `data` is null."""
-    settings = {
-        "converted_from": name,
-        "data": None,
-        "tokenizer": {"name": IMPORTED, "vocab_size": None},
-        "model": asdict(model),
-    }
-    with replace_folder(target, is_new=True) as folder:
-        (folder / "tokenizer").mkdir()
-        tokenizer.save(folder / "tokenizer")
-        tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}
-        Checkpoints(folder / "checkpoints").save(tensors, TrainState(best_step=0), keep=1)
-        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-        (folder / "config.yaml").write_text(text, encoding="utf-8")
-        for path in folder.rglob("*"):
-            fsync(path)

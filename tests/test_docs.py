@@ -20,7 +20,6 @@ from data.corpora import open_corpus
 from launch.cli import VERSION
 from launch.quoting import read_arguments
 from launch.schema import preset
-from tensorboard_attention.scores import MEANINGS
 from tests.conftest import ROOT, SCRIPTS, settings_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -99,11 +98,6 @@ def test_every_setting_has_a_meaning() -> None:
             continue
         for name, _, comment in hooks["read_explained"](path):
             assert comment or name == "name", f"{path}: {name}"
-
-
-def test_head_scores_have_their_meanings() -> None:
-    table = hooks["scores"]()
-    assert all(f"| `{name}` | {meaning} |" in table for name, meaning in MEANINGS.items())
 
 
 def test_the_notebook_page_is_complete() -> None:

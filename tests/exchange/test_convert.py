@@ -209,18 +209,12 @@ def variant(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
 
 
-def pipe(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    os.mkfifo(folder / "model.safetensors")
-
-
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
         (pickled, "model.safetensors: is missing, or is not a file"),
         (variant, "is missing, or is not a file; rename model.fp16.safetensors"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "merge_and_unload()"),
-        (pipe, "model.safetensors: is missing, or is not a file"),
         (lambda folder: (folder / "model.safetensors").write_text(""), "cannot be read"),
         (weights(lambda all: all.pop(sorted(all)[3])), "is missing among the weights"),
         (weights(lambda all: all.update(virus=torch.ones(3))), "virus: is not a part of the model"),

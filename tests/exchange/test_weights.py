@@ -104,7 +104,6 @@ LLAMA = {
 }
 GPT2 = {"n_layer": 3, "n_head": 3, "n_embd": 27, "n_positions": 32, "vocab_size": VOCAB}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 250.0}}
-UNSCALED = {"rope_type": "linear", "rope_theta": 250.0, "factor": 1.0}
 GROUPED = {**LLAMA, **ROPE, "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True}
 OTHER = {"n_inner": 11, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-3}
 THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -117,7 +116,6 @@ THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         LlamaConfig,
         {**LLAMA, "attention_bias": True, "mlp_bias": True},
     ),
-    "llama-unscaled": (LlamaForCausalLM, LlamaConfig, {**LLAMA, "rope_parameters": UNSCALED}),
     "mistral": (MistralForCausalLM, MistralConfig, {**GROUPED, "sliding_window": None}),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {**LLAMA, "num_key_value_heads": 4}),
     "qwen3-grouped": (Qwen3ForCausalLM, Qwen3Config, {**GROUPED, "num_key_value_heads": 1}),

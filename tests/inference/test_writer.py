@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 from data.pieces import BYTE
 from data.tokenizer import Limits, Tokenizer, fixed_tokenizer
 from inference.generation import SamplingConfig, generate
-from inference.writer import Writer
+from inference.writer import Row, Writer
 from model import GPT
 from tests.conftest import small_config
 
@@ -100,42 +100,17 @@ def test_each_sample_ends_by_itself(model: GPT) -> None:
     assert len({*map(len, texts)}) > 1
 
 
-def test_a_character_that_is_cut_by_the_end_is_shown(
-    model: GPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def shown(row: Row, tokens: Iterable[int]) -> str:
+    return "".join(map(row.feed, tokens)) + row.flush()
+
+
+def test_a_character_that_is_cut_by_the_end_is_shown() -> None:
     tokens = [*b"a\xf0\x9f", START, *b"b"]
-    monkeypatch.setattr(
-        "inference.writer.generate", lambda *_, **__: (torch.tensor([each]) for each in tokens)
-    )
-    writer = Writer(model, tokenizer(eos_ids=(START,)))
-    assert writer.write(settings("")) == "a\ufffd"
-
-
-def writer_of(text: bytes, document_end: str | None, monkeypatch: pytest.MonkeyPatch) -> Writer:
-    """Return a writer whose model generates exactly these bytes, one per token."""
-
-    def spell(
-        model: GPT, prompt: torch.Tensor, max_new_tokens: int, **_: object
-    ) -> Iterator[torch.Tensor]:
-        for byte in text[:max_new_tokens]:
-            yield torch.full((len(prompt),), byte)
-
-    monkeypatch.setattr("inference.writer.generate", spell)
-    tokenizer = fixed_tokenizer("byte").of_text((), document_end)
-    return Writer(GPT(small_config(1, 1, 4, 8), 256), tokenizer)
-
-
-def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "Käse 🧀!"
-    writer = writer_of(text.encode(), None, monkeypatch)
-    pieces = [piece for (piece,) in writer.stream(settings("a"))]
-    assert "".join(pieces) == text
-    assert all("\ufffd" not in piece for piece in pieces)
-    assert "🧀" in pieces
+    assert shown(Row(tokenizer(eos_ids=(START,))), tokens) == "a\ufffd"
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "text"),
     [
         (b"One.\n\nTwo.\n\n", "One."),
         (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
@@ -143,8 +118,5 @@ def test_characters_are_streamed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", ""),
     ],
 )
-def test_a_sample_ends_with_its_document(
-    written: bytes, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = writer_of(written, "\n\n", monkeypatch)
-    assert writer.write(settings("")) == shown
+def test_a_sample_ends_with_its_document(written: bytes, text: str) -> None:
+    assert shown(Row(fixed_tokenizer("byte").of_text((), "\n\n")), written) == text
