@@ -63,7 +63,7 @@ class Row:
         self.held, self.ended = "", False
 
     def feed(self, token: int) -> str:
-        if token in self.eos_ids and not self.ended:
+        if token in self.eos_ids:
             text, self.ended = self.flush(), True
             return text
         return "" if self.ended else self._emit(self.decoder.feed(token))
