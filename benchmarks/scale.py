@@ -9,14 +9,9 @@ process; memory is the most that its process had.
 
 from __future__ import annotations
 
-import resource
 import sys
-import time
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -24,8 +19,8 @@ from benchmarks import harness, steps
 
 CONTEXTS = (256, 1024, 4096)
 WIDTHS = (96, 384, 768)
-TOKENS, VOCAB = 4096, 1024
-SIDES = ("nanoGPT", "glassgpt")
+TOKENS, VOCAB, N_STEPS = 4096, 1024, 8
+SIDES: dict[str, tuple[str, ...]] = {"glassgpt": ("model=nano", *steps.ADAMW)}
 
 
 def main() -> None:
@@ -38,51 +33,26 @@ def main() -> None:
     rows = []
     for width in WIDTHS:
         for context in CONTEXTS:
+            heads = width // 48
+            shape = harness.Shape(context, VOCAB, n_layers=2, n_heads=heads, d_model=width)
+            task = steps.Task(shape, TOKENS // context, False, SIDES)
 
-            def rate(side: str, number: int, sizes: tuple[int, int] = (context, width)) -> Any:
-                return harness.in_child(measure, side, *sizes, checkout)
+            def measure(side: str, number: int, task: steps.Task = task) -> tuple[float, float]:
+                return harness.in_child(steps.measure, side, task, "cpu", 1, N_STEPS, checkout)
 
-            found = harness.in_turn(SIDES, range(arguments.rounds), rate)
+            found = harness.in_turn((steps.PEER, *SIDES), range(arguments.rounds), measure)
             row = [f"{width}", f"{context:,}"]
             for side, results in found.items():
                 each = [TOKENS / seconds for seconds, _ in results]
                 rates[width, context, side] = median(each)
                 row += [harness.spread(each, ",.0f"), f"{max(most for _, most in results):.2f}"]
-            pairs = zip(found["nanoGPT"], found["glassgpt"], strict=True)
+            pairs = zip(*found.values(), strict=True)
             row.append(f"{median(theirs[0] / ours[0] for theirs, ours in pairs):.2f}")
             rows.append(row)
-    harness.print_table(
-        (
-            "width",
-            "context",
-            *(f"{side}{unit}" for side in SIDES for unit in ("", ", GB")),
-            "ratio",
-        ),
-        rows,
-    )
+    columns = [f"{side}{unit}" for side in found for unit in ("", ", GB")]
+    harness.print_table(("width", "context", *columns, "ratio"), rows)
     if arguments.plot:
         plot(rates, arguments.plot)
-
-
-def measure(side: str, context: int, width: int, checkout: Path) -> tuple[float, float]:
-    """Seconds of a step, the median of five or fewer, and the most memory in GB."""
-    import common.startup  # noqa: F401  # isort: skip
-
-    shape = harness.Shape(context, VOCAB, n_layers=2, n_heads=width // 48, d_model=width)
-    task = steps.Task(shape, TOKENS // context, False, {})
-    tokens = np.random.default_rng(0).integers(0, VOCAB, 10**5).astype(np.uint16)
-    if side == "nanoGPT":
-        step = steps.peer_step(task, tokens, "cpu", checkout)
-    else:
-        step = steps.our_step(task, tokens, "cpu", ("model=nano", *steps.ADAMW))
-    step()
-    taken: list[float] = []
-    while len(taken) < 3 or (len(taken) < 20 and sum(taken) < 3):
-        began = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - began)
-    scale = 1e9 if sys.platform == "darwin" else 1e6  # bytes there, KiB elsewhere
-    return median(taken), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
 def plot(rates: dict[tuple[int, int, str], float], file: Path) -> None:
@@ -91,7 +61,7 @@ def plot(rates: dict[tuple[int, int, str], float], file: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for colour, width in zip(("#1b6ca8", "#c1440e", "#3c7a3c"), WIDTHS, strict=True):
-        for side, style in zip(SIDES, ("--", "-"), strict=True):
+        for side, style in zip((steps.PEER, *SIDES), ("--", "-"), strict=True):
             values = [rates[width, context, side] for context in CONTEXTS]
             label = f"{side}, width {width}"
             axes.loglog(CONTEXTS, values, style, marker="o", color=colour, label=label)

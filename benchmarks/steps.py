@@ -15,6 +15,7 @@ with it. Without nanoGPT, the last is measured on every device, such as `cpu` an
 
 from __future__ import annotations
 
+import resource
 import sys
 import tempfile
 import time
@@ -68,10 +69,11 @@ def main() -> None:
         return
     task = TASKS[arguments.shape]
     tokens = task.batch_size * task.shape.context_length
-    how = (arguments.shape, arguments.device, arguments.warm_up, arguments.steps)
+    how = (task, arguments.device, arguments.warm_up, arguments.steps)
 
     def rate(side: str, number: int) -> float:
-        return tokens / harness.in_child(measure, side, *how, arguments.nanogpt.resolve())
+        seconds, _ = harness.in_child(measure, side, *how, arguments.nanogpt.resolve())
+        return tokens / seconds
 
     rates = harness.in_turn((PEER, *task.sides), range(arguments.rounds), rate)
     rows = []
@@ -89,11 +91,11 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
 
     on_gpus = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     devices = ["cpu", *(device for device, is_available in on_gpus.items() if is_available)]
-    shape, batch_size, *_ = TASKS["quick_start"]
+    task = TASKS["quick_start"]
 
     def rate(device: str, number: int) -> float:
-        seconds = harness.in_child(measure, CHOSEN, "quick_start", device, warm_up, n_steps)
-        return batch_size * shape.context_length / seconds
+        seconds, _ = harness.in_child(measure, CHOSEN, task, device, warm_up, n_steps)
+        return task.batch_size * task.shape.context_length / seconds
 
     rates = harness.in_turn(devices, range(rounds), rate)
     rows = [
@@ -104,18 +106,13 @@ def compare_devices(rounds: int, warm_up: int, n_steps: int) -> None:
 
 
 def measure(
-    side: str,
-    name: str,
-    device: str,
-    warm_up: int,
-    n_steps: int,
-    checkout: Path = Path(),
-) -> float:
-    """Seconds of one step of a warm model: the median, because other programs disturb some."""
+    side: str, task: Task, device: str, warm_up: int, n_steps: int, checkout: Path = Path()
+) -> tuple[float, float]:
+    """Seconds of one step of a warm model, the median, because other programs disturb some; and the
+    most memory that the process had, in GB."""
     import common.startup  # noqa: F401  # isort: skip
     import torch
 
-    task = TASKS[name]
     tokens = np.random.default_rng(0).integers(0, task.shape.vocab_size, 10**6).astype(np.uint16)
     if side == PEER:
         step = peer_step(task, tokens, device, checkout)
@@ -132,7 +129,9 @@ def measure(
                 (torch.mps if device == "mps" else torch.cuda).synchronize()
             ticks.append(time.perf_counter())
         step()
-    return median(np.diff(ticks).tolist()) / block
+    scale = 1e9 if sys.platform == "darwin" else 1e6  # bytes there, KiB elsewhere
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+    return median(np.diff(ticks).tolist()) / block, memory
 
 
 def our_step(
