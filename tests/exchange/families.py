@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
 from data.tales import tale, tales_rules
 from data.tokenizer import Tokenizer, train_bpe
@@ -38,6 +39,11 @@ def make_model(config: ModelConfig, vocab_size: int, seed: int = 0, std: float =
         for parameter in model.parameters():
             parameter.normal_(mean=1.0 if parameter.dim() == 1 else 0.0, std=std)
     return model.eval()
+
+
+def parameters(model: GPT) -> dict[str, Tensor]:
+    """The weights of a model by name."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 @st.composite

@@ -24,7 +24,7 @@ from exchange.gguf import write_gguf
 from exchange.tokenizer import write_tokenizer
 from model import GPT, ModelConfig
 from tests.conftest import files
-from tests.exchange.families import FAMILIES, bpe, configs, make_config, make_model
+from tests.exchange.families import FAMILIES, bpe, configs, make_config, make_model, parameters
 
 FILE_TYPES = {
     "float32": LlamaFileType.ALL_F32,
@@ -35,10 +35,6 @@ FILE_TYPES = {
 LETTERS = bytes_to_unicode()
 
 
-def parameters(model: GPT) -> dict[str, Tensor]:
-    return {name: each.detach() for name, each in model.named_parameters()}
-
-
 def write(
     file: Path,
     model: GPT,
@@ -47,10 +43,8 @@ def write(
     end: int | None = None,
     first: int | None = None,
 ) -> int:
-    weights, name = parameters(model), "A hen"
-    return write_gguf(
-        file, model.config, tokenizer, weights, dtype, name=name, first=first, end=end
-    )
+    weights, ids = parameters(model), {"first": first, "end": end}
+    return write_gguf(file, model.config, tokenizer, weights, dtype, name="A hen", **ids)
 
 
 def tensors(model: Any, family: str) -> dict[str, Tensor]:
@@ -124,11 +118,6 @@ def assert_stored(stored: gguf.ReaderTensor, tensor: Tensor, dtype: str) -> None
     else:
         assert kind == GGMLQuantizationType.Q8_0
         assert np.array_equal(stored.data, gguf.quantize(tensor.numpy(), kind))
-        blocks = tensor.numpy().reshape(-1, 32)
-        error = gguf.dequantize(stored.data, kind).reshape(-1, 32) - blocks
-        # Half a step of rounding, and the rounding of the scale to float16.
-        steps = np.abs(blocks).max(axis=1, keepdims=True) / 127
-        assert (np.abs(error) <= (0.5 + 127 * 2**-11 + 1e-3) * steps).all()
 
 
 def sizes(config: ModelConfig, arch: str, vocab_size: int) -> dict[str, Any]:
@@ -210,7 +199,8 @@ def test_tokenizer(tmp_path: Path) -> None:
     )
     tokenizer = Tokenizer(encoding)
     end = len(ranks) + 3
-    write(tmp_path / "x", make_model(make_config("qwen3"), end + 1), tokenizer, "float32", end)
+    model = make_model(make_config("qwen3"), end + 1)
+    write(tmp_path / "x", model, tokenizer, "float32", end)
     found = keys(GGUFReader(tmp_path / "x"), "tokenizer.ggml.")
     spelled = {rank: "".join(LETTERS[byte] for byte in token) for token, rank in ranks.items()}
     padding = [f"[PAD{each}]" for each in range(len(ranks), end)]
@@ -226,7 +216,6 @@ def test_tokenizer(tmp_path: Path) -> None:
     ]
     assert found["tokenizer.ggml.bos_token_id"] == found["tokenizer.ggml.eos_token_id"] == end
     assert found["tokenizer.ggml.add_bos_token"] is False
-    model = make_model(make_config("qwen3"), end + 1)
     write(tmp_path / "y", model, tokenizer, "float32", end, first=5)
     begun = keys(GGUFReader(tmp_path / "y"), "tokenizer.ggml.")
     assert (

@@ -22,7 +22,7 @@ from exchange.gguf_tokenizer import pre_tokenizer
 from inference.generation import generate
 from model import GPT
 from tests.data.strings import gpt2
-from tests.exchange.families import FAMILIES, bpe, make_config, make_model
+from tests.exchange.families import FAMILIES, bpe, make_config, make_model, parameters
 from tests.exchange.fast import imported
 
 pytestmark = pytest.mark.long
@@ -49,9 +49,8 @@ def write(
     folder: Path, model: GPT, tokenizer: Tokenizer, dtype: str = "float32", end: int | None = None
 ) -> Any:
     """The model as llama.cpp opens it, with a cache in float32 and the exact attention."""
-    weights = {name: each.detach() for name, each in model.named_parameters()}
     file = folder / "model.gguf"
-    write_gguf(file, model.config, tokenizer, weights, dtype, name="a model", end=end)
+    write_gguf(file, model.config, tokenizer, parameters(model), dtype, name="a model", end=end)
     return llama_cpp.Llama(
         str(file),
         n_ctx=model.config.context_length,

@@ -31,7 +31,7 @@ from exchange.weights import read_tensors, read_weights, to_hugging_face
 from inference.generation import generate
 from model import GPT
 from store.weights import write_tensors
-from tests.exchange.families import FAMILIES, configs, make_config, make_model
+from tests.exchange.families import FAMILIES, configs, make_config, make_model, parameters
 
 VOCAB = 29
 
@@ -39,8 +39,7 @@ VOCAB = 29
 def export(model: GPT, folder: Path, dtype: str | None = None) -> Path:
     """Write the model without a tokenizer, as transformers opens it."""
     folder.mkdir()
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    tensors = to_hugging_face(model.config, parameters, dtype)
+    tensors = to_hugging_face(model.config, parameters(model), dtype)
     write_tensors(folder / "model.safetensors", tensors)
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(to_config(model.config, VOCAB) | ids))
