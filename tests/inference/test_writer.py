@@ -10,7 +10,7 @@ import tiktoken
 import torch
 
 from data.pieces import BYTE
-from data.tokenizer import Limits, Tokenizer, fixed_tokenizer
+from data.tokenizer import Limits, Tokenizer
 from inference.generation import SamplingConfig, generate
 from inference.writer import Row, Writer
 from model import GPT
@@ -45,35 +45,23 @@ def settings(prompt: str, temperature: float = 0.0) -> SamplingConfig:
     return SamplingConfig(prompt, 40, temperature, None, None, seed=1)
 
 
-@pytest.mark.parametrize("prompt", ["", "Once"])
-def test_a_document_begins_with_its_token(model: GPT, prompt: str) -> None:
-    started = tokenizer(bos_id=START)
-    tokens = greedy(model, [START, *prompt.encode()])
-    assert Writer(model, started).write(settings(prompt)) == prompt + started.decode(tokens)
-    assert tokens != greedy(model, [*(prompt or "\n").encode()])
+MARKED: dict[str, Any] = {"bos_id": START, "adds_bos": False, "eos_ids": (5,)}
+OF_TEXT: dict[str, Any] = {"eos_ids": (5,), "document_end": "\n\n"}
 
 
-@pytest.mark.parametrize("start", [None, START])
-def test_a_text_that_separates_documents_comes_first(model: GPT, start: int | None) -> None:
-    """The tokenizer's own ids are those of another corpus."""
-    tokens = greedy(model, [*b"\n\nOnce"])
-    assert b"\n\n" not in bytes(each for each in tokens if each < 256)
-    written = Writer(
-        model, tokenizer(bos_id=start, eos_ids=(tokens[5],), document_end="\n\n")
-    ).write(settings("Once"))
-    assert written == "Once" + tokenizer().decode(tokens)
-
-
-def test_a_mark_that_is_not_added_begins_only_empty_prompts(model: GPT) -> None:
-    marked = tokenizer(bos_id=START, adds_bos=False, eos_ids=(START,))
-    first = Writer(model, marked).write(settings("Once"))
-    assert first == "Once" + marked.decode(until(greedy(model, [*b"Once"]), START))
-    begun = Writer(model, marked).write(settings(""))
-    assert begun == marked.decode(until(greedy(model, [START]), START))
-
-
-def until(tokens: list[int], end: int) -> list[int]:
-    return tokens[: tokens.index(end)] if end in tokens else tokens
+@pytest.mark.parametrize(
+    ("limits", "prompt", "ids"),
+    [
+        ({"bos_id": START}, "", [START]),
+        ({"bos_id": START}, "Once", [START, *b"Once"]),
+        (OF_TEXT, "Once", [*b"\n\nOnce"]),
+        ({**OF_TEXT, "bos_id": START}, "Once", [*b"\n\nOnce"]),
+        (MARKED, "Once", [*b"Once"]),
+        (MARKED, "", [START]),
+    ],
+)
+def test_what_a_document_begins_with(limits: dict[str, Any], prompt: str, ids: list[int]) -> None:
+    assert tokenizer(**limits).encode_document(prompt) == ids
 
 
 def test_a_sample_ends_at_any_of_the_ends(model: GPT) -> None:
@@ -119,4 +107,5 @@ def test_a_character_that_is_cut_by_the_end_is_shown() -> None:
     ],
 )
 def test_a_sample_ends_with_its_document(written: bytes, text: str) -> None:
-    assert shown(Row(fixed_tokenizer("byte").of_text((), "\n\n")), written) == text
+    ids = (ord("n"),)  # of another corpus
+    assert shown(Row(tokenizer(eos_ids=ids, document_end="\n\n")), written) == text
