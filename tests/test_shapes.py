@@ -13,20 +13,13 @@ from shapes import AXES, print_walk, walk
 
 SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 24, "context_length": 16}
 QWEN3: dict[str, Any] = {"n_kv_heads": 2, "d_head": 10}
-GPT2: dict[str, Any] = {
-    "norm": "layernorm",
-    "position": "learned",
-    "mlp": "gelu",
-    "qk_norm": False,
-    "bias": True,
-}
 
 
-@pytest.mark.parametrize("choices", [{}, QWEN3, GPT2], ids=["default", "qwen3", "gpt2"])
+@pytest.mark.parametrize(("name", "sizes"), [("nano", {}), ("nano", QWEN3), ("nano_gpt2", {})])
 @torch.no_grad()
-def test_the_steps_match_the_module(choices):
+def test_the_steps_match_the_module(name, sizes):
     torch.manual_seed(0)
-    attention = CausalSelfAttention(preset("model", "nano", **SIZES, **choices))
+    attention = CausalSelfAttention(preset("model", name, **SIZES, **sizes))
     x = torch.randn(3, 7, 24)
     steps = {step.name: step.tensor for step in walk(attention, x)}
 
@@ -60,16 +53,14 @@ def test_axis_names_match_the_shapes():
         **{"d_head": 10, "head*d_head": 40, "kv_head*d_head": 20},
     }
     assert sizes.keys() == AXES.keys()
-    for step in walk(
-        CausalSelfAttention(preset("model", "nano", **SIZES, **QWEN3)), torch.randn(3, 7, 24)
-    ):
+    attention = CausalSelfAttention(preset("model", "nano", **SIZES, **QWEN3))
+    for step in walk(attention, torch.randn(3, 7, 24)):
         assert tuple(step.tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
 
 
 def test_steps_that_a_model_lacks_are_skipped():
-    steps = walk(
-        CausalSelfAttention(preset("model", "nano", **SIZES, **GPT2)), torch.randn(1, 3, 24)
-    )
+    attention = CausalSelfAttention(preset("model", "nano_gpt2", **SIZES))
+    steps = walk(attention, torch.randn(1, 3, 24))
     assert not [step.name for step in steps if "normed" in step.name or "rotated" in step.name]
     assert "+ b" in next(step.formula for step in steps if step.name == "queries")
 
