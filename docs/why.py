@@ -168,11 +168,8 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
     for part in parts:
         if part in ("embedding", "position", "biases"):
             continue
-        if part.endswith(" MLP"):
-            without = ablate(model, [], means, mlps=[int(part[1:-4])])
-        else:
-            without = ablate(model, [read_head(part)], means)
-        with without:
+        heads, mlps = ([], [int(part[1:-4])]) if part.endswith("MLP") else ([read_head(part)], [])
+        with ablate(model, heads, means, mlps):
             print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
 
 

@@ -143,14 +143,6 @@ def test_other_decoders_are_refused() -> None:
         import_tokenizer("{")
 
 
-@pytest.mark.parametrize(
-    ("names", "first"), [(None, None), ("A", None), (("<|end|>", "A"), 259)], ids=str
-)
-def test_the_first_token_is_that_of_the_post_processor(names: Any, first: int | None) -> None:
-    metadata = small(names and template(*names))
-    assert first_token(import_tokenizer(json.dumps(metadata))) == first
-
-
 @pytest.mark.parametrize("names", [("A", "<|end|>"), ("<|end|>", "<|end|>", "A")])
 def test_several_tokens_around_a_text_are_refused(names: Any) -> None:
     with pytest.raises(ValueError, match="post_processor"):
