@@ -49,12 +49,7 @@ class ConvertConfig:
 def main(values: Values) -> None:
     config = build(ConvertConfig, values)
     source, target = check_paths(config)
-    try:
-        print(printable(convert(config, source, target)))
-    except FileExistsError:  # created meanwhile
-        raise UserError(f"to: {target} exists; give another one, or move it") from None
-    except FileNotFoundError as error:
-        raise UserError(f"to: {target} cannot be created ({error.strerror})") from error
+    print(printable(convert(config, source, target)))
 
 
 def convert(config: ConvertConfig, source: Path, target: Path) -> str:
