@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from exchange.config import read_config, to_config
-from exchange.weights import read_tensors, read_weights, to_hugging_face
+from exchange.weights import read_weights, to_hugging_face
 from inference.generation import generate
 from model import GPT
 from store.weights import write_tensors
@@ -179,13 +179,6 @@ def test_weights_are_rounded_to_the_dtype(tmp_path: Path) -> None:
     _, stored = load(tmp_path / "there")
     for name, parameter in model.named_parameters():
         assert torch.equal(stored[name], parameter.bfloat16())
-
-
-def test_weights_of_other_types_are_refused(tmp_path: Path) -> None:
-    for dtype in (torch.float8_e4m3fn, torch.int8):
-        safetensors.torch.save_file({"a": torch.ones(2).to(dtype)}, tmp_path / "a.safetensors")
-        with pytest.raises(ValueError, match=r"^a has the type (float8_e4m3fn|int8)$"):
-            read_tensors(tmp_path / "a.safetensors")
 
 
 def test_weights_beyond_float16_are_refused(tmp_path: Path) -> None:
