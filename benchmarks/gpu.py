@@ -58,7 +58,9 @@ def commands(folder: Path, nanogpt: Path, text: Path, rounds: int) -> dict[str, 
 
 
 def main() -> None:
-    parser = make_parser(__doc__, 3, "nanogpt", "shakespeare")
+    parser = make_parser(__doc__, 3)
+    parser.add_argument("--nanogpt", type=Path, required=True, help="a checkout of nanoGPT")
+    parser.add_argument("--shakespeare", type=Path, required=True, help="its text")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
