@@ -98,16 +98,15 @@ def ablate(
             loss = cross_entropy(model(inputs), targets)
 
     by: "zero" replaces it by zeros (Michel et al. 2019, "Are Sixteen Heads Really Better than
-        One?", section 2.3). Constants replace it at every token: by part as for `patch`, but of its
-        last axis alone, such as {(0, 2): Float[Tensor, "d_head"]}. With those of `mean_outputs`,
-        later layers still get what the part adds on average, and only lose what depends on the
-        token. In a training with constants, the queries of a head get no gradients, nor do its keys
-        and values unless other heads share them.
+        One?", section 2.3). Values replace it as those of `patch` do. With the constants of
+        `mean_outputs`, later layers still get what the part adds on average, and only lose what
+        depends on the token. In a training with constants, the queries of a head get no gradients,
+        nor do its keys and values unless other heads share them.
 
     The model itself is switched, so no other thread may run it meanwhile.
 
     Raises ValueError for another `by`, for a head or layer that the model does not have, and if
-    `by` has no constant of a part; where the model runs, for a constant of another width.
+    `by` has no constant of a part; where the model runs, for one of another shape.
     """
     parts: list[Part] = [*heads, *(f"mlp {layer}" for layer in mlps)]
     parts = [(*part,) if isinstance(part, list) else part for part in parts]  # as JSON has them
@@ -119,7 +118,7 @@ def ablate(
     elif missing := [part for part in parts if part not in by]:
         raise ValueError(f"by: has no constant of {missing[0]!r}; give one")
     else:
-        changes = {part: partial(_same_constant, by[part]) for part in parts}
+        changes = {part: partial(_constant, by[part]) for part in parts}
     with edit(model, changes):
         yield
 
@@ -202,12 +201,13 @@ def patch(model: nn.Module, values: Mapping[Any, Tensor]) -> Iterator[None]:
     values: by part. (layer, head): what the head gathers, before the output matrix,
         Float[Tensor, "batch query d_head"]. "mlp 1": what the MLP of layer 1 adds to the residual
         stream; "stream 1": the residual stream before layer 1, or with the number of layers, after
-        the last one, Float[Tensor, "batch query d_model"].
+        the last one, Float[Tensor, "batch query d_model"]. One text is for all texts of the batch,
+        and a constant such as Float[Tensor, "d_head"] for every token.
 
     The model itself is switched, so no other thread may run it meanwhile.
 
     Raises ValueError for a part that the model does not have, and, where the model runs, for values
-    of another shape than those that they replace, or than those of one text of the batch.
+    of another shape.
     """
     changes = {part: partial(_constant, value) for part, value in values.items()}
     with edit(model, changes):
@@ -256,7 +256,7 @@ def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Itera
 
 def _changed(model: nn.Module, part: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The context manager of one part."""
-    checked = partial(_same_shape, part, change)
+    checked = partial(_fitting, part, change)
     match part:
         case (Integral() as layer, Integral() as head):
             edits = block_of(model, int(layer), int(head)).attention.edits
@@ -280,29 +280,18 @@ def _constant(value: Tensor, _replaced: Tensor) -> Tensor:
     return value
 
 
-def _check_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise ValueError(f"{name}: gives a {type(value).__name__}; give a Tensor")
-
-
-def _same_constant(constant: Tensor, replaced: Tensor) -> Tensor:
-    _check_tensor("by", constant)
-    if constant.shape != replaced.shape[-1:]:
-        raise ValueError(
-            f"by: a constant has the shape {[*constant.shape]}; give {[*replaced.shape[-1:]]}"
-        )
-    return constant.expand_as(replaced)
-
-
-def _same_shape(part: Any, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
+def _fitting(part: Any, change: Callable[[Tensor], Tensor], replaced: Tensor) -> Tensor:
+    """The value that takes the place of another one."""
     value = change(replaced)
-    _check_tensor(str(part), value)
-    if value.shape == (1, *replaced.shape[1:]):  # of one text, in all texts of a batch
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{part}: gives a {type(value).__name__}; give a Tensor")
+    # A constant at every token, or one text in all texts of a batch.
+    if value.shape in (replaced.shape[-1:], (1, *replaced.shape[1:])):
         value = value.expand_as(replaced)
     if value.shape != replaced.shape:
         raise ValueError(
             f"{part}: has the shape {[*value.shape]}; it replaces {[*replaced.shape]}; give one of "
-            "a text with as many tokens"
+            "a text with as many tokens, or a constant"
         )
     return value.to(replaced)
 
