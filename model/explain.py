@@ -163,13 +163,13 @@ def _vectors(
     """What each part has written into the queries, keys and values of a layer. Raises ValueError if
     they do not sum to those in `steps`, of one text, but for rounding."""
     attention = block.attention
-    written = torch.stack([*parts.values()])
-    normed = _frozen(block.attention_norm, written, written.sum(0))
+    normed = _frozen(block.attention_norm, torch.stack([*parts.values()]))
     found = [
-        _per_head(attention, attention.query, attention.query_norm, normed),
-        _per_head(attention, attention.key, attention.key_norm, normed),
-        _projected(attention, attention.value, normed),
+        _projected(attention, matrix, normed)
+        for matrix in (attention.query, attention.key, attention.value)
     ]
+    for place, norm in enumerate((attention.query_norm, attention.key_norm)):
+        found[place] = attention.position(_frozen(norm, found[place]), 0)
     for vectors, actual in zip(found, steps, strict=False):
         precision = max(torch.finfo(each.dtype).eps for each in (actual, vectors))
         rounding = 1000 * precision * vectors.abs().sum(0).max()
@@ -196,16 +196,10 @@ def stream_parts(
     with ExitStack() as stack, eval_mode(model):
         for block in blocks_of(model):
             stack.enter_context(editing(block.stream_edits, partial(keep, streams)))
+            stack.enter_context(editing(block.attention.edits, partial(keep, gathered)))
             stack.enter_context(editing(block.mlp_edits, partial(keep, added)))
-            for hook in (
-                block.attention.output.register_forward_pre_hook(
-                    lambda _matrix, inputs: gathered.append(inputs[0])
-                ),
-                block.attention.register_forward_hook(
-                    lambda _attention, _inputs, output: attended.append(output)
-                ),
-            ):
-                stack.callback(hook.remove)
+            hook = block.attention.register_forward_hook(lambda *given: attended.append(given[2]))
+            stack.callback(hook.remove)
         model.hidden(tokens[None])
         embedding = model.token_embedding(tokens).to(dtype)
         stream = model.embed(tokens[None])
@@ -220,21 +214,14 @@ def stream_parts(
         edited = {"edit": edits} if edits.any() else {}
         before.append(parts | edited | {"biases": biases})
         stream = streams[index] + attended[index] + added[index]
-        for head, written in enumerate(_written(block.attention, gathered[index].to(dtype))):
-            parts[f"L{index}H{head}"] = written
+        # What each head adds, (head, token, d_model), without the bias.
+        output = split_heads(block.attention.output.weight[None].to(dtype), block.attention.d_head)
+        written = gathered[index][0].to(dtype) @ output[0].mT
+        parts |= {f"L{index}H{head}": each for head, each in enumerate(written)}
         if block.attention.output.bias is not None:
             biases = biases + block.attention.output.bias.to(dtype)
         parts[f"L{index} MLP"] = added[index][0].to(dtype)
     return before
-
-
-def _written(
-    attention: CausalSelfAttention, gathered: Float[Tensor, "1 token width"]
-) -> Float[Tensor, "head token d_model"]:
-    """What each head adds to the residual stream, without the bias of the output matrix."""
-    heads = split_heads(gathered, attention.d_head)[0]
-    output = split_heads(attention.output.weight[None].to(heads.dtype), attention.d_head)[0]
-    return heads @ output.transpose(-2, -1)
 
 
 def _projected(
@@ -247,22 +234,12 @@ def _projected(
     return split_heads(found, attention.d_head)
 
 
-def _per_head(
-    attention: CausalSelfAttention,
-    matrix: nn.Linear,
-    norm: nn.Module,
-    parts: Float[Tensor, "part token d_model"],
-) -> Float[Tensor, "part head token d_head"]:
-    """Parts of queries or keys; the last part gets the bias."""
-    heads = _projected(attention, matrix, parts)
-    return attention.position(_frozen(norm, heads, heads.sum(0)), 0)
-
-
-def _frozen(norm: nn.Module, parts: Tensor, whole: Tensor) -> Tensor:
-    """What a norm makes of each part of its input, where its scale is that of the `whole`; the last
+def _frozen(norm: nn.Module, parts: Tensor) -> Tensor:
+    """What a norm makes of each part of its input, where its scale is that of their sum; the last
     part gets the bias."""
     if isinstance(norm, nn.Identity):
         return parts
+    whole = parts.sum(0)
     gain = norm.get_parameter("weight").to(parts.dtype)
     if isinstance(norm, nn.RMSNorm):
         assert norm.eps is not None
