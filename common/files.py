@@ -168,23 +168,10 @@ def new_file(path: Path) -> Iterator[Path]:
     with folders_to(path), _temporary(path) as temporary:
         yield temporary
         fsync(temporary)
-        _move_to_nothing(temporary, path)
-        fsync(path.parent)
-
-
-def _move_to_nothing(file: Path, path: Path) -> None:
-    """Rename a file. Raises FileExistsError if there is something at `path`, which a rename would
-    replace: a hard link does not."""
-    try:
-        path.hardlink_to(file)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
         if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        patiently(file.rename, path)
-    else:
-        patiently(file.unlink)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        patiently(temporary.rename, path)
+        fsync(path.parent)
 
 
 def check_creatable(setting: str, path: Path) -> None:

@@ -160,18 +160,17 @@ def test_a_loss_of_power_finds_whole_files(
         waiting.discard(flushed[-1])
         sync(descriptor)
 
-    def move(path: Path, other: Path, how: Callable[[Path, Path], object]) -> object:
-        source, target = (other, path) if how is link else (path, other)
+    def move(source: Path, target: Path, how: Callable[[Path, Path], object]) -> object:
         for each in (source, *source.rglob("*")):
             assert each.stat().st_ino in flushed, f"{each} is moved before it is flushed"
         moved.append(source)
-        result = how(path, other)
+        result = how(source, target)
         waiting.add(target.parent.stat().st_ino)
         return result
 
-    sync, link = os.fsync, Path.hardlink_to
+    sync = os.fsync
     monkeypatch.setattr(os, "fsync", flush)
-    for name in ("rename", "replace", "hardlink_to"):
+    for name in ("rename", "replace"):
         monkeypatch.setattr(Path, name, partialmethod(move, how=getattr(Path, name)))
     write(tmp_path / "path")
     assert moved and not waiting
