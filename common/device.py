@@ -8,8 +8,6 @@ import json
 import os
 import platform
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import UserError
+from common.errors import UserError, reason
 from common.files import clean, new_file, read_json
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -97,14 +95,13 @@ def remember(
     clean(file.parent)
     if (known := _known(file)) is not None:
         return known
+    with suppress(OSError):
+        file.unlink()  # it is damaged
     found = find()
-    if (known := _known(file)) is not None:  # another process has just written it
-        return known
-    with suppress(OSError):  # the disk refuses
-        file.unlink(missing_ok=True)  # if it is damaged
-        with new_file(file) as temporary:
-            content = {"value": found, "of": names}
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = json.dumps({"value": found, "of": names}, indent=1)
+    # The disk can refuse, and another process can just have written it.
+    with suppress(OSError), new_file(file) as temporary:
+        temporary.write_text(f"{content}\n", encoding="utf-8")
     return found if (known := _known(file)) is None else known
 
 
@@ -134,12 +131,8 @@ def check_compiler(device: torch.device) -> None:
     try:
         torch.compile(torch.sin)(torch.zeros(8, device=device))
     except Exception as error:  # there are many kinds
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
-        advice = "install a C++ compiler, such as g++, if there is none"
-        cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
-        for path in (torch.__file__, sysconfig.get_path("include"), cache):
-            if path and " " in path:  # which the compiler's command does not quote
-                advice = f"move {path}, since a space in its path breaks the compiler's command"
         raise UserError(
-            f"trainer.compile: PyTorch cannot compile ({reason}); {advice}, or leave compile out"
+            f"trainer.compile: PyTorch cannot compile ({reason(error)}); install a C++ compiler, "
+            "such as g++, if there is none; the paths of PyTorch, Python and temporary files must "
+            "have no spaces, which its command does not quote; or leave compile out"
         ) from error
