@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -173,7 +173,7 @@ class Evaluation(Callback):
             val_tokens=final.tokens,
             best_val_loss=best,
             # Every evaluation during training scores the same tokens and bytes.
-            best_val_bpb=part.bpb * best / part.loss if part.loss else 0.0,
+            best_val_bpb=replace(part, nats=best * part.tokens).bpb,
             best_val_tokens=part.tokens,
             steps=state.step,
             tokens=state.tokens,

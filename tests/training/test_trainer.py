@@ -353,23 +353,6 @@ def test_evaluations_and_what_came_before_are_not_in_the_rate(
     assert (summary.seconds, summary.tokens_per_second) == (6, 4 * CONTEXT)
 
 
-def test_a_text_of_one_token_has_a_loss_of_zero(tmp_path: Path) -> None:
-    model, text = GPT(small_config(1, 1, 4, CONTEXT), 1), np.zeros(100, dtype=np.uint16)
-    windows = EvalBatches(text, CONTEXT, 4)
-    made = Trainer(
-        CONFIG,
-        model,
-        Optimizer(model, ADAMW, CONFIG.max_steps),
-        Batches(text, CONFIG.batch_size, CONTEXT, seed=5),
-        TrainState(),
-        5,
-        None,
-        [Evaluation(windows, windows, torch.tensor([1]))],
-    )
-    summary = fit(made)
-    assert (summary.val_bpb, summary.best_val_bpb) == (0.0, 0.0)
-
-
 def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
     config = replace(CONFIG, batch_size=6, grad_accumulation=2)
     config.check_ranks(3)
