@@ -11,13 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.attention import (
-    causal_mask,
-    explicit_attention,
-    fused_attention,
-    join_heads,
-    split_heads,
-)
+from model.attention import causal_mask, explicit_attention, fused_attention
 from model.layers import Rotary
 from tests.conftest import every_device
 
@@ -117,15 +111,6 @@ def test_dropout_keeps_the_expectation_and_the_returned_weights():
     ):
         mean, error = context.mean(0), context.std(0) / math.sqrt(4000)
         assert ((mean - whole.context[0]).abs() < 5 * error + 1e-6).all()
-
-
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6))
-def test_heads_split_and_join(heads, d_head, tokens):
-    x = torch.arange(2.0 * tokens * heads * d_head).view(2, tokens, heads * d_head)
-    split = split_heads(x, d_head)
-    for h in range(heads):
-        assert torch.equal(split[:, h], x[:, :, h * d_head : (h + 1) * d_head])
-    assert torch.equal(join_heads(split), x)
 
 
 def rotate(vector: Vector, position: int, theta: float) -> Vector:

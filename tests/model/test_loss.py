@@ -150,6 +150,8 @@ def test_the_loss_of_the_model_is_that_of_its_logits(
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     losses = (model(inputs, targets=targets), cross_entropy(model(inputs), targets))
     torch.testing.assert_close(*losses)
+    with torch.no_grad():
+        torch.testing.assert_close(model(inputs, targets=targets), losses[1])
     for one, other in zip(
         *(torch.autograd.grad(each, [*model.parameters()]) for each in losses), strict=True
     ):
