@@ -1,9 +1,9 @@
-"""Reading files that may be anything; checksums; replacing files and folders.
+"""Reading files that may be anything; checksums; replacing files; new files and folders.
 
-After a kill or a loss of power there is either the old content or the new one. Only a folder that
-existed before can have some old and some new files. What a killed process left under a temporary
-name is deleted when a run or a cache is opened for writing (`clean`), and at the next write to the
-same folder. All functions raise OSError if the disk refuses.
+After a kill or a loss of power there is either the old content or the new one. What a killed
+process left under a temporary name is deleted when a run or a cache is opened for writing
+(`clean`), and at the next write to the same folder. All functions raise OSError if the disk
+refuses.
 """
 
 from __future__ import annotations
@@ -203,42 +203,29 @@ def folders_to(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replace_folder(folder: Path, is_new: bool = False) -> Iterator[Path]:
-    """Yield a new temporary folder beside `folder`, and rename it to `folder` at the end.
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new temporary folder beside `folder`, and rename it to `folder` at the end. Folders
+    on the way are created.
 
-    If `folder` exists, its files are replaced one by one, so that a concurrent reader never finds
-    it missing; with `is_new`, FileExistsError is raised unless it is empty. If the block raises,
-    everything that was created is removed.
+    Raises FileExistsError if there is something at `folder` at the end, other than an empty folder.
+    If the block raises, everything that was created is removed.
     """
     with folders_to(folder), _temporary(folder) as temporary:
         temporary.mkdir()
         yield temporary
-        _move_into_place(temporary, folder, is_new)
-
-
-def _move_into_place(temporary: Path, folder: Path, is_new: bool) -> None:
-    for file in temporary.iterdir():
-        fsync(file)
-    fsync(temporary)
-    if os.path.lexists(folder) and not folder.is_dir() and not is_new:  # not what it should be
-        remove(folder)
-    try:
-        if is_new and os.name == "nt":  # where a rename does not replace an empty folder
-            with suppress(OSError):
-                folder.rmdir()
-        patiently(temporary.rename, folder)
-    except OSError:
-        if is_new and os.path.lexists(folder):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder)) from None
-        if not folder.is_dir():
+        for path in (*temporary.iterdir(), temporary):
+            fsync(path)
+        with suppress(OSError):
+            folder.rmdir()  # if it is empty: on Windows, a rename does not replace it
+        try:
+            patiently(temporary.rename, folder)
+        except OSError:
+            if os.path.lexists(folder):
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(folder)
+                ) from None
             raise
-        for file in temporary.iterdir():
-            if (folder / file.name).is_dir():
-                remove(folder / file.name)
-            patiently(file.replace, folder / file.name)
-        temporary.rmdir()
-        fsync(folder)
-    fsync(folder.parent)
+        fsync(folder.parent)
 
 
 def remove(path: Path) -> None:

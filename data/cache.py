@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import UserError, refusal
-from common.files import replace_folder
+from common.files import new_folder, remove
 
 
 class CacheError(UserError):
@@ -23,12 +23,16 @@ class CacheError(UserError):
 
 @contextmanager
 def publish(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill, which becomes `folder` of the cache at the end.
+    """Yield a temporary folder to fill, which becomes `folder` of the cache at the end, unless
+    another process was faster. What is there before is damaged, and removed.
 
     Raises CacheError if the disk refuses; whatever the block raises passes through.
     """
     try:
-        with replace_folder(folder) as temporary:
+        remove(folder)
+        with new_folder(folder) as temporary:
             yield temporary
     except OSError as error:
+        if isinstance(error, FileExistsError) and folder.is_dir():  # another process was faster
+            return
         raise CacheError(refusal(error)) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from common.errors import as_mistake
-from common.files import replace_folder
+from common.files import new_folder
 from exchange.card import model_card
 from exchange.config import to_config
 from exchange.families import ARCHITECTURES, family
@@ -30,7 +30,7 @@ def to_folder(source: Path, target: Path, checkpoint: str, dtype: str | None) ->
     opened = open_run(source, checkpoint, setting="source")
     model, tokenizer = opened.config.model, opened.tokenizer
     kind = dtype or dtype_name(opened.checkpoint / MODEL)
-    with as_mistake(), replace_folder(target, is_new=True) as folder:
+    with as_mistake(), new_folder(target) as folder:
         write_tensors(folder / WEIGHTS, to_hugging_face(model, _weights(opened), kind))
         end = write_tokenizer(tokenizer, folder, model.context_length)
         is_own = tokenizer.document_end is not None

@@ -15,7 +15,7 @@ import yaml
 from torch import Tensor
 
 from common.errors import as_mistake, pluralize
-from common.files import fsync, replace_folder
+from common.files import fsync, new_folder
 from data.tokenizer import IMPORTED
 from exchange.config import read_config
 from exchange.tokenizer import read_tokenizer
@@ -38,7 +38,7 @@ def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:
             "tokenizer": {"name": IMPORTED, "vocab_size": None},
             "model": asdict(model),
         }
-        with replace_folder(target, is_new=True) as folder:
+        with new_folder(target) as folder:
             (folder / "tokenizer").mkdir()
             tokenizer.save(folder / "tokenizer")
             tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}

@@ -29,10 +29,10 @@ from torch import Tensor
 from common.errors import UserError, print_note
 from common.files import (
     find_change,
+    new_folder,
     patiently,
     read_json,
     remove,
-    replace_folder,
     replace_text,
     sha256,
 )
@@ -131,11 +131,12 @@ class Checkpoints:
         if os.path.lexists(target) and not self._is_own(state.step):
             _set_aside(target)
         self.folder.mkdir(exist_ok=True)  # but not the run, if it was deleted or moved
-        with replace_folder(target) as temporary:
+        with new_folder(target) as temporary:
             for file, values in files.items():
                 write_tensors(temporary / file, values)
             sums = {file: sha256(temporary / file) for file in files}
             (temporary / STATE).write_text(state_json(state, sums), encoding="utf-8")
+            remove(target)  # a damaged one, or that of the same start
         self.complete(state, keep, every)
         return target
 

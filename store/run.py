@@ -47,9 +47,9 @@ from common.files import (
     clean,
     fsync,
     naming,
+    new_folder,
     read_json,
     real_path,
-    replace_folder,
     replace_text,
 )
 from common.settings import Values, build, flat
@@ -139,7 +139,7 @@ class Run:
             try:
                 started = json.dumps({"started": _now(target), **data}) + "\n"
                 # Through a link of the user's to an empty folder.
-                with replace_folder(real_path(target), is_new=True) as folder:
+                with new_folder(real_path(target)) as folder:
                     for name, content in {**files, "data.json": started}.items():
                         (folder / name).parent.mkdir(exist_ok=True)
                         (folder / name).write_text(content, encoding="utf-8")

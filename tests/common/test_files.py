@@ -16,7 +16,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 import common.files
-from common.files import new_file, replace_folder, replace_text
+from common.files import new_file, new_folder, replace_text
 
 
 def test_a_text_is_replaced(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> Non
             temporary.write_bytes(bytes(1000))
 
     def write_folder(name: str = "file") -> None:
-        with replace_folder(tmp_path / "folder") as temporary:
+        with new_folder(tmp_path / "folder") as temporary:
             (temporary / name).write_bytes(bytes(1000))
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -93,16 +93,16 @@ def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> Non
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     folder = tmp_path / "deep/folder"
-    with pytest.raises(ZeroDivisionError), replace_folder(folder) as temporary:
+    with pytest.raises(ZeroDivisionError), new_folder(folder) as temporary:
         (temporary / "a").touch()
         assert not folder.exists()
         1 / 0  # noqa: B018
     assert list(tmp_path.iterdir()) == []
-    for text in ("one", "two"):
-        with replace_folder(folder) as temporary:
-            (temporary / "a").write_text(text)
-        assert (folder / "a").read_text() == text
-    assert list(folder.parent.iterdir()) == [folder]
+    folder.mkdir(parents=True)  # one that is empty does not matter
+    write_folder(folder)
+    with pytest.raises(FileExistsError):
+        write_folder(folder)
+    assert [*folder.parent.rglob("*")] == [folder, folder / "a"]
 
 
 def write_file(path: Path) -> None:
@@ -111,14 +111,8 @@ def write_file(path: Path) -> None:
 
 
 def write_folder(path: Path) -> None:
-    with replace_folder(path) as temporary:
+    with new_folder(path) as temporary:
         (temporary / "a").write_text("new")
-
-
-def overwrite_folder(path: Path) -> None:
-    path.mkdir()
-    (path / "a").write_text("old")
-    write_folder(path)
 
 
 def test_a_folder_is_flushed_where_its_file_system_can(
@@ -143,8 +137,8 @@ def test_a_folder_is_flushed_where_its_file_system_can(
 
 @pytest.mark.parametrize(
     "write",
-    [lambda path: replace_text(path, "new"), write_file, write_folder, overwrite_folder],
-    ids=["text", "file", "folder", "over a folder"],
+    [lambda path: replace_text(path, "new"), write_file, write_folder],
+    ids=["text", "file", "folder"],
 )
 def test_a_loss_of_power_finds_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], object]
@@ -179,9 +173,9 @@ def test_a_loss_of_power_finds_whole_files(
 WRITE = """if True:
     import sys
     from pathlib import Path
-    from common.files import new_file, replace_folder
+    from common.files import new_file, new_folder
     path = Path(sys.argv[1])
-    with new_file(path / "file") as file, replace_folder(path / "folder") as folder:
+    with new_file(path / "file") as file, new_folder(path / "folder") as folder:
         file.touch()
         (folder / "part").touch()
         print("writing", flush=True)
