@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import (
-    ROOT,
     SETTINGS,
     TRAIN,
     assert_close,
@@ -69,18 +68,14 @@ def test_two_ranks_match_one_rank(tmp_path: Path) -> None:
 
 @contextmanager
 def start_ranks(
-    *settings: str, cwd: Path, port: int, ranks: tuple[int, ...] = (0, 1)
-) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start some of two ranks, as torchrun does on each of two machines."""
-    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    processes = [
-        begin(
-            *(str(ROOT / "train.py"), *settings),
-            cwd=cwd,
-            **{**rendezvous, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in ranks
-    ]
+    *settings: str, folders: tuple[Path, Path]
+) -> Iterator[tuple[subprocess.Popen[str], ...]]:
+    """Start two ranks, as torchrun does on each of two machines."""
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    processes = tuple(
+        begin(str(TRAIN), *settings, cwd=folder, **rendezvous, RANK=rank, LOCAL_RANK=rank)
+        for rank, folder in zip("01", folders, strict=True)
+    )
     try:
         yield processes
     finally:
@@ -91,7 +86,7 @@ def start_ranks(
 
 @pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
-    with start_ranks(*SETTINGS, *ENDLESS, cwd=tmp_path, port=free_port()) as (main, other):
+    with start_ranks(*SETTINGS, *ENDLESS, folders=(tmp_path, tmp_path)) as (main, other):
         run = tmp_path / "run"
         assert wait_for(lambda: len(metrics(run)) > 3, main)
         other.send_signal(signal.SIGTERM)
@@ -105,17 +100,13 @@ def test_a_signal_to_one_rank_stops_all_after_the_step(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_nodes_that_do_not_share_the_run_are_told(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
-    succeed("train", *SETTINGS, "run_dir=run", cwd=tmp_path / "here")
-    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    auto = (str(TRAIN), *SETTINGS, "resume=auto", "run_dir=run")
-    main, other = (
-        begin(*auto, cwd=tmp_path / name, **rendezvous, RANK=str(rank), LOCAL_RANK=str(rank))
-        for rank, name in enumerate(("here", "there"))
-    )
-    main.communicate(timeout=120)
-    _, errors = other.communicate(timeout=120)
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    succeed("train", *SETTINGS, "run_dir=run", cwd=here)
+    auto = (*SETTINGS, "resume=auto", "run_dir=run")
+    with start_ranks(*auto, folders=(here, there)) as (_, other):
+        _, errors = other.communicate(timeout=120)
     assert other.returncode == 2
     assert errors == (
         "error: run_dir: run is not a run on rank 1, unlike on the main process; "
