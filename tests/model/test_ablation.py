@@ -13,25 +13,15 @@ from model import ablate, cross_entropy, mean_outputs, record_attention
 HEADS = [(0, 1), (1, 0), (1, 3)]
 
 
-def replace_context(model, heads, function):
-    """Replace the part of each head in the input of its output matrix, by hooks."""
+def replace_context(model, head, constant):
+    """Replace the part of a head in the input of its output matrix, by a hook."""
 
-    def hook(layer):
-        def replace(_module, inputs):
-            (joined,) = inputs
-            width = joined.shape[-1] // model.config.n_heads
-            parts = list(joined.split(width, dim=-1))
-            for index, head in heads:
-                if index == layer:
-                    parts[head] = function(parts[head])
-            return torch.cat(parts, dim=-1)
+    def replace(_module, inputs):
+        parts = list(inputs[0].split(len(constant), dim=-1))
+        parts[head[1]] = constant.expand_as(parts[head[1]])
+        return torch.cat(parts, dim=-1)
 
-        return replace
-
-    return [
-        block.attention.output.register_forward_pre_hook(hook(layer))
-        for layer, block in enumerate(model.blocks)
-    ]
+    model.blocks[head[0]].attention.output.register_forward_pre_hook(replace)
 
 
 @torch.no_grad()
@@ -157,8 +147,8 @@ def test_gradients_flow_past_constants(make_model, family):
             gradient = got[f"blocks.{layer}.attention.{matrix}.weight"]
             is_shared = gradient.unflatten(0, (-1, width))[head // shared].any()
             assert is_shared == (shared > 1), "a shared key and value serve another head"
-    for place in HEADS:
-        replace_context(model, [place], lambda part, value=constants[place]: value.expand_as(part))
+    for head in HEADS:
+        replace_context(model, head, constants[head])
     added = constants["mlp 1"].expand(3, 8, -1)
     model.blocks[1].mlp.register_forward_hook(lambda _module, _inputs, _output: added)
     expected = gradients()

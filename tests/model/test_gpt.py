@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,9 +143,6 @@ def test_tied_embeddings_are_one_matrix(make_model):
     tied, untied = make_model(tied_embeddings=True), make_model(tied_embeddings=False)
     assert tied.unembedding.weight is tied.token_embedding.weight
     assert untied.n_parameters - tied.n_parameters == 13 * 16
-    hidden = tied.hidden(torch.randint(13, (1, 4)))
-    expected = torch.stack([hidden @ row for row in tied.token_embedding.weight], dim=-1)
-    torch.testing.assert_close(tied.unembedding(hidden), expected)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +203,7 @@ def test_it_compiles_into_one_graph(make_model, no_shape_checks):
     tokens = torch.randint(13, (2, 8))
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(tokens), model(tokens))
-    loss = F.cross_entropy(compiled(tokens).flatten(0, 1), tokens.flatten())
-    torch.testing.assert_close(loss, cross_entropy(model(tokens), tokens))
+    assert_close(compiled(tokens, targets=tokens), model(tokens, targets=tokens))
 
 
 def test_half_precision_stays_close_and_does_not_warn(make_model, family, recwarn):

@@ -42,7 +42,7 @@ from training.signals import StopOnSignal
 from training.trainer import Loss, Trainer, next_token_loss
 
 CPU = torch.device("cpu")
-MUON = preset("optimizer", "muon", warmup_steps=0)
+MUON = preset("optimizer", "muon", lr=1e-2, warmup_steps=0)
 ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
 # Token 0 has one byte, every other token has two.
 TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
@@ -93,23 +93,22 @@ def trainer(
     config: TrainerConfig = CONFIG,
     dropout: float = 0.0,
     resume: bool = False,
-    lr: float = 1e-2,
     observers: Sequence[Callback] = (),
     optimizer: OptimizerConfig = ADAMW,
     device: str = "cpu",
-    has_weights: bool = False,
     loss: Loss = next_token_loss,
 ) -> tuple[Trainer, Diary]:
     """A trainer with the callbacks of train.py, and with a diary as the first observer."""
     torch.manual_seed(0)
     model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB).to(device)
-    updates = Optimizer(model, replace(optimizer, lr=lr), max(6, config.max_steps))
+    updates = Optimizer(model, optimizer, max(6, config.max_steps))
     folder.mkdir(exist_ok=True)
     checkpoints, state, diary = Checkpoints(folder / "checkpoints"), TrainState(), Diary()
     if resume:
-        load_weights(model, checkpoints.find("last", "run"))
-        load_optimizer(updates, checkpoints.find("last", "run"))
-        state = load_state(checkpoints.find("last", "run"))
+        last = checkpoints.find("last", "run")
+        load_weights(model, last)
+        load_optimizer(updates, last)
+        state = load_state(last)
     windows = EvalBatches(tokens(101), CONTEXT, 4)
     part = windows.part(n_tokens(config.eval_tokens))
     whole = windows.part(n_tokens(config.final_eval_tokens))
@@ -119,8 +118,8 @@ def trainer(
         Metrics(TOKEN_BYTES),
         diary,
         *observers,
-        Checkpointing(checkpoints, has_weights),
-        Evaluation(part, whole, TOKEN_BYTES, has_weights),
+        Checkpointing(checkpoints),
+        Evaluation(part, whole, TOKEN_BYTES),
     ]
     batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
     ranks = Ranks(torch.device(device))
@@ -160,6 +159,10 @@ def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
 
 
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("smoothing", "parts"), [(0.0, 1), (0.0, 4), (0.3, 2)])
 def test_the_loop_matches_an_explicit_loop(tmp_path: Path, smoothing: float, parts: int) -> None:
     """With the model's own loss, and with one that the user gives; with fewer targets from row to
@@ -190,8 +193,7 @@ def test_the_loop_matches_an_explicit_loop(tmp_path: Path, smoothing: float, par
         plain.zero_grad()
         losses.append(objective.item())
     made.fit()
-    for name, tensor in weights(made).items():
-        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights(made), {**model.state_dict()}, rtol=1e-4, atol=1e-6)
     for step, metrics in diary.metrics.items():
         assert metrics.train_loss == pytest.approx(losses[step - 1], rel=1e-5)
         assert metrics.grad_norm == pytest.approx(norms[step - 1], rel=1e-4)
@@ -236,8 +238,7 @@ def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, precision: str) -> N
     assert second.state.loss_scale == first.state.loss_scale
     second.fit()
     assert diary.events[0] == ("start", 3)
-    for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
-        assert torch.equal(a, b)
+    assert_same(weights(second), weights(straight))
 
 
 @pytest.mark.parametrize("first_scale", [2.0**16, 2.0**40])
@@ -272,8 +273,7 @@ def test_the_loss_scale_of_float16_is_that_of_pytorch(
         made.step(inputs, targets)
         made.call("on_step")
         assert made.state.loss_scale == scaler.get_scale(), step
-        for ours, theirs in zip(made.model.parameters(), model.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+        assert_same(weights(made), {**model.state_dict()})
     made.call("on_end")
     assert made.state.bad_steps == skipped > config.max_bad_steps
 
@@ -396,8 +396,7 @@ def test_when_steps_are_read_changes_nothing(tmp_path: Path, optimizer: Optimize
         for step, measured in diary.metrics.items():
             rate = measured.tokens_per_second
             assert measured == replace(every.metrics[step], tokens_per_second=rate)
-        for name, tensor in expected.items():
-            assert torch.equal(tensor, found[name]), name
+        assert_same(found, expected)
 
 
 @every_device
@@ -522,8 +521,7 @@ def test_a_signal_stops_a_run_that_then_goes_on(
     second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
     second.fit()
     assert {2: whole.evals[2], **diary.evals} == whole.evals
-    for a, b in zip(weights(straight).values(), weights(second).values(), strict=True):
-        assert torch.equal(a, b)
+    assert_same(weights(second), weights(straight))
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
@@ -581,8 +579,7 @@ def test_recomputed_blocks_change_nothing_but_memory(tmp_path: Path, precision: 
         made.fit()
         kept.append(weights(made))
         weighed.append(sum(sizes))
-    for name, each in kept[0].items():
-        assert torch.equal(each, kept[1][name]), name
+    assert_same(*kept)
     assert weighed[1] < weighed[0] / 2
 
 
