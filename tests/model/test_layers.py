@@ -1,15 +1,17 @@
-"""Dropout zeroes elements independently, with its probability, and scales up the others."""
+"""Dropout zeroes elements independently, with its probability, and scales up the others; RMSNorm is
+the formula, for activations in bfloat16."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.layers import Dropout
+from model.layers import Dropout, RMSNorm
 
 
 @given(
@@ -63,3 +65,27 @@ def test_the_share_is_the_probability_and_neighbours_are_independent(p: float) -
         both = dropped[:-distance] & dropped[distance:]
         for first in range(4):
             check(both[first::4], p * p)
+
+
+def test_bfloat16_activations_with_a_float32_gain() -> None:
+    """As under autocast; without the warning of PyTorch's own module."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 50, 24).bfloat16().requires_grad_()
+    norm = RMSNorm(24, eps=0.5)
+    with torch.no_grad():
+        norm.weight.normal_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = norm(x)
+    slope = torch.randn(found.shape).bfloat16()
+    found.backward(slope)
+
+    exact = x.detach().double().requires_grad_()
+    gain = norm.weight.detach().bfloat16().double()
+    expected = exact / (exact.square().mean(-1, keepdim=True) + 0.5).sqrt() * gain
+    expected.backward(slope.double())
+    assert found.dtype == torch.bfloat16 and x.grad is not None and exact.grad is not None
+    assert norm.weight.grad is not None and norm.weight.grad.dtype == torch.float32
+    # bfloat16 has 8 bits.
+    torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=0)
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=2**-7, atol=2**-7)
