@@ -76,10 +76,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("n_layers", "n_heads", "d_model", "context_length"):
-            check_range(name, getattr(self, name), 1, MAX_SIZE)
-        check_range("n_layers", self.n_layers, most=MAX_LAYERS)
-        check_range("context_length", self.context_length, most=MAX_CONTEXT)
+        check_range("n_layers", self.n_layers, 1, MAX_LAYERS)
+        check_range("n_heads", self.n_heads, 1, MAX_SIZE)
+        check_range("d_model", self.d_model, 1, MAX_SIZE)
+        check_range("context_length", self.context_length, 1, MAX_CONTEXT)
         for name, known in CHOICES.items():
             check_choice(name, getattr(self, name), known)
         self._derive_sizes()

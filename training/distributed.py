@@ -44,7 +44,7 @@ class Ranks:
 
     def shard_batch(self, batch: Tensor) -> Tensor:
         """The rows of this rank. The rows of the batch must be a multiple of `world_size`."""
-        return batch.chunk(self.world_size)[self.rank] if self.world_size > 1 else batch
+        return batch.chunk(self.world_size)[self.rank]
 
     def mean(self, value: Tensor) -> Tensor:
         """The mean over all ranks of a tensor on the device, which it may overwrite."""

@@ -13,15 +13,16 @@ from model import ablate, cross_entropy, mean_outputs, record_attention
 HEADS = [(0, 1), (1, 0), (1, 3)]
 
 
-def replace_context(model, head, constant):
+def replace_context(model, place, constant):
     """Replace the part of a head in the input of its output matrix, by a hook."""
+    layer, head = place
 
     def replace(_module, inputs):
         parts = list(inputs[0].split(len(constant), dim=-1))
-        parts[head[1]] = constant.expand_as(parts[head[1]])
+        parts[head] = constant.expand_as(parts[head])
         return torch.cat(parts, dim=-1)
 
-    model.blocks[head[0]].attention.output.register_forward_pre_hook(replace)
+    model.blocks[layer].attention.output.register_forward_pre_hook(replace)
 
 
 @torch.no_grad()
@@ -147,8 +148,8 @@ def test_gradients_flow_past_constants(make_model, family):
             gradient = got[f"blocks.{layer}.attention.{matrix}.weight"]
             is_shared = gradient.unflatten(0, (-1, width))[head // shared].any()
             assert is_shared == (shared > 1), "a shared key and value serve another head"
-    for head in HEADS:
-        replace_context(model, head, constants[head])
+    for place in HEADS:
+        replace_context(model, place, constants[place])
     added = constants["mlp 1"].expand(3, 8, -1)
     model.blocks[1].mlp.register_forward_hook(lambda _module, _inputs, _output: added)
     expected = gradients()

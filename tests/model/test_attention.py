@@ -89,9 +89,6 @@ def test_no_row_is_nan(scale):
         torch.testing.assert_close(steps.weights[:, :, row].sum(-1), torch.ones(2, 4))
     assert steps.context.isfinite().all()
     assert fused_attention(query, key, value).isfinite().all()
-    query, key, value = random_heads(1, 2, 2, 4, 4, 8)
-    weights = explicit_attention(query, key, value, causal_mask(4, 4)).weights
-    assert weights[0, :, 0].tolist() == [[1, 0, 0, 0]] * 2, "the first token attends only to itself"
 
 
 def test_dropout_keeps_the_expectation_and_the_returned_weights():
