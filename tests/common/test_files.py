@@ -115,6 +115,13 @@ def write_folder(path: Path) -> None:
         (temporary / "a").write_text("new")
 
 
+def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(FileExistsError):
+        write_file(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "old" and len([*tmp_path.iterdir()]) == 1
+
+
 def test_a_folder_is_flushed_where_its_file_system_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,8 @@ def test_the_stream_of_another_text_gives_its_logits(make_model, family):
     for layer in range(len(model.blocks) + 1):
         with patch(model, {f"stream {layer}": theirs[f"stream {layer}"]}):
             torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
+    with patch(model, {"stream 1": theirs["stream 1"][:1]}):  # one text, in all of the batch
+        torch.testing.assert_close(model(one), expected[:1].expand_as(expected))
     assert not torch.allclose(model(one), model(other))
 
 
