@@ -47,16 +47,11 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
-def _layer_norm(config: Sizes) -> nn.Module:
-    return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
-
-
-def _rms_norm(config: Sizes) -> nn.Module:
-    return RMSNorm(config.d_model, eps=config.norm_eps)
-
-
 # The norm over the residual stream.
-NORMS = {"layernorm": _layer_norm, "rmsnorm": _rms_norm}
+NORMS: dict[str, Callable[[Sizes], nn.Module]] = {
+    "layernorm": lambda config: nn.LayerNorm(config.d_model, config.norm_eps, bias=config.bias),
+    "rmsnorm": lambda config: RMSNorm(config.d_model, config.norm_eps),
+}
 
 
 class NoPosition(nn.Module):
@@ -120,18 +115,6 @@ class Rotary(nn.Module):
         return torch.addcmul(x * cos, x.roll(self.d_head // 2, dims=-1), sin).to(x.dtype)
 
 
-def _learned(config: Sizes) -> nn.Module:
-    return LearnedPosition(config.context_length, config.d_model)
-
-
-def _rotary(config: Sizes) -> nn.Module:
-    return Rotary(config.context_length, config.d_head, config.rope_theta)
-
-
-def _none(config: Sizes) -> nn.Module:
-    return NoPosition()
-
-
 class Position(NamedTuple):
     """What a scheme does to the embeddings, and to the queries and keys of each head."""
 
@@ -139,7 +122,16 @@ class Position(NamedTuple):
     heads: Callable[[Sizes], nn.Module]
 
 
-POSITIONS = {"learned": Position(_learned, _none), "rotary": Position(_none, _rotary)}
+POSITIONS = {
+    "learned": Position(
+        lambda config: LearnedPosition(config.context_length, config.d_model),
+        lambda config: NoPosition(),
+    ),
+    "rotary": Position(
+        lambda config: NoPosition(),
+        lambda config: Rotary(config.context_length, config.d_head, config.rope_theta),
+    ),
+}
 
 
 class Dropout(nn.Dropout):
