@@ -10,7 +10,6 @@ words.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,72 +66,29 @@ def no_floor(n_tokens: int, why: str) -> Floor:
     return Floor(np.full(n_tokens, np.nan), [{}] * n_tokens, why)
 
 
-def next_tokens(
-    text: str, tokenizer: Tokenizer, grammar: Grammar | None = None
-) -> dict[int, float]:
-    """After the tokens of a text, the probability of every token that can come next, by id.
-
-    tokenizer, grammar: those of `floor_of`.
-
-    Raises ValueError, with the word from which on, if no tale begins with these tokens.
-    """
-    floor = floor_of(tokenizer.encode_document(text), tokenizer, grammar)
-    if floor.unknown:
-        raise ValueError(floor.unknown)
-    return floor.next_tokens[-1]
-
-
-def floor_of(tokens: Iterable[Any], tokenizer: Tokenizer, grammar: Grammar | None = None) -> Floor:
+def floor_of(
+    tokens: Iterable[Any],
+    tokenizer: Tokenizer,
+    grammar: Grammar | None = None,
+    after: Sequence[str | Slot] = (Tales.document_end, TALES),
+) -> Floor:
     """What a perfect reader makes of the tokens of a tale, or of several. What begins a document in
     training may be before the first one, and is certain.
 
     tokenizer: of a run on tales. If it does not cut at spaces, nothing is known.
-    grammar: by default, that of the tales.
+    grammar: by default, that of the tales. after: what follows a tale, by default further ones.
     """
     tokens = [*map(int, tokens)]  # those of a tensor are equal to no key of a dictionary
     if not tokenizer.cuts_at_spaces:
         return no_floor(len(tokens), "tokenizer: joins words, so no floor of a token is known")
     rules, unique = tales_rules() if grammar is None else grammar
-    tales = Rule([Option((STORY, Tales.document_end, TALES), 1)])
+    tales = Rule([Option((STORY, *after), 1)])
+    endless = Grammar({**rules, TALES.rule: tales}, unique)
     start, _ = tokenizer.beginning()
     given = start if [*tokens[: len(start)]] == start[: len(tokens)] else []
     first = Derivation(1.0, "", (TALES, None), {}, NOTHING, NOTHING)
-    text = tokenizer.decode(tokens[len(given) :])
     encode = lru_cache(maxsize=None)(tokenizer.encode)
-    return _read(tokens, given, first, text, encode, Grammar({**rules, TALES.rule: tales}, unique))
-
-
-def token_bits(
-    text: str, before: str, after: str, encode: Encode, grammar: Grammar
-) -> Float64[np.ndarray, " token"]:
-    """The information of every token of `before`, `text` and `after`, in bits: the loss of a
-    perfect model. They add up to `Tale.bits`.
-
-    text: a tale. before, after: what surrounds every tale.
-    encode: of a tokenizer that `cuts_at_spaces`; it is called often for the same word.
-
-    Raises ValueError for a text that is no tale.
-    """
-    whole = before + text + after
-    tokens = [token for word in _WORD_START.split(whole) for token in encode(word)]
-    first = Derivation(1.0, before, (STORY, (after, None)), {}, NOTHING, NOTHING)
-    floor = _read(tokens, [], first, whole, encode, grammar)
-    if floor.unknown:
-        raise ValueError(floor.unknown)
-    return floor.nats / math.log(2)
-
-
-def _read(
-    tokens: Sequence[int],
-    given: Sequence[int],
-    first: Derivation,
-    text: str,
-    encode: Encode,
-    grammar: Grammar,
-) -> Floor:
-    """The floor of tokens that begin with those `given`, and go on with those of a `text` that
-    `first` derives."""
-    found = [*_chances(tokens, [(given, first)], encode, grammar)]
+    found = [*_chances(tokens, [(given, first)], encode, endless)]
     n_known = len(found) - 1
     known = [chances[token] for token, chances in zip(tokens[:n_known], found, strict=False)]
     nats = np.full(len(tokens), np.nan)
@@ -140,7 +96,7 @@ def _read(
     next_tokens = found[1:] + [{}] * (len(tokens) - n_known)
     if n_known == len(tokens):
         return Floor(nats, next_tokens)
-    words = _WORD_START.split(text)
+    words = _WORD_START.split(tokenizer.decode(tokens[len(given) :]))
     ends = np.cumsum([len(encode(word)) for word in words])
     place = min(int(np.searchsorted(ends, n_known - len(given), side="right")), len(words) - 1)
     cut = ", or ends within a word" if place == len(words) - 1 else ""

@@ -3,8 +3,8 @@ know of each at most."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ from jaxtyping import Float64, Int64, UInt
 
 from data.batches import UNSCORED
 from data.corpus import Corpus
-from data.floor import token_bits
-from data.tales import Mention, Tales, tales_rules
+from data.floor import floor_of
+from data.tales import Mention, Tales
 from data.tokenizer import Tokenizer
 
 ROLES = (
@@ -51,9 +51,10 @@ def tale_roles(
     for a tokenizer with which the floor of a token is not known."""
     if not isinstance(corpus, Tales) or not tokenizer.cuts_at_spaces:
         return None
-    mark, grammar = corpus.document_end, tales_rules()
+    mark = corpus.document_end
+    start = tokenizer.encode(mark + NEXT)[: -len(NEXT)]
+    reader = tokenizer.of_text(tuple(start), mark)
     tales = [*islice(corpus.tales("val"), n_tales)]
-    encode = lru_cache(maxsize=None)(tokenizer.encode)
     shape = (len(tales), max_tokens + 1)
     tokens, floor = np.zeros(shape, np.int64), np.zeros(shape)
     roles = np.full(shape, UNSCORED)
@@ -61,7 +62,7 @@ def tale_roles(
         text = mark + tale.text + mark
         ids = tokenizer.encode(text + NEXT)[: -len(NEXT)]
         lengths = tokenizer.token_bytes[ids]
-        bits = token_bits(tale.text, mark, mark + NEXT, encode, grammar)
+        bits = floor_of(ids, reader, after=[mark + NEXT]).nats / math.log(2)
         shift = [Mention(name, len(mark) + a, len(mark) + b) for name, a, b in tale.mentions]
         found = np.where(lengths.cumsum() > len(mark), token_roles(text, lengths, shift), UNSCORED)
         n = min(len(ids), shape[1])
