@@ -141,7 +141,9 @@ class Streamed(Corpus):
             except UserError:
                 raise
             except UnicodeDecodeError as error:
-                raise UserError(f"data.path: {printable(name)} {not_utf8(error)}") from error
+                raise UserError(
+                    f"data.path: {printable(name)} {not_utf8(error.object, error.start)}"
+                ) from error
             except Exception as error:  # each format and file system has its own
                 raise UserError(
                     f"data.path: {printable(name)} cannot be read ({reason(error)}); repair it, "

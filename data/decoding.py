@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 BLOCK = 1 << 22  # bytes that are read at a time
@@ -25,44 +26,35 @@ class NotText(Exception):  # noqa: N818
 def decoded(stream: Any) -> Iterator[str]:
     """The text of a stream in blocks that are not empty. Raises NotText where it is not UTF-8."""
     decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
-    while block := stream.read(BLOCK):
+    for block in chain(iter(lambda: stream.read(BLOCK), b""), [b""]):  # the last one ends the text
+        unfinished = decoder.getstate()[0]
         if not at and PACKED.match(block):
             raise NotText("is compressed, or a table, and no text; give the text that is in it")
-        if not at and (name := wide_encoding(block[:HEAD])):
-            raise NotText(f"is {name}, and not UTF-8; {convert(name)}")
-        if text := _decode(decoder, block, at):
+        if not at and wide_encoding(block[:HEAD]):
+            raise NotText(not_utf8(block[:HEAD]))
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            place = f" (byte {at - len(unfinished) + error.start:,})"
+            raise NotText(not_utf8(error.object, error.start, place)) from None
+        if text:
             yield text
         at += len(block)
-    _decode(decoder, b"", at)
+
+
+def not_utf8(data: bytes, start: int = 0, place: str = "") -> str:
+    """What a file is whose bytes are not UTF-8 from `start` on, and what to do."""
+    around = data[max(0, start - HEAD // 2) :][:HEAD]
+    if name := wide_encoding(around):
+        return f"is {name}, and not UTF-8; {convert(name)}"
+    if is_western(around):
+        return f"is not UTF-8{place}; it looks like Windows-1252: {convert('WINDOWS-1252')}"
+    return f"is not UTF-8{place}; convert it, or choose other files"
 
 
 def convert(name: str) -> str:
     """How to convert a file in the encoding `name`."""
     return f"convert it first: iconv -f {name} -t UTF-8 FILE > NEW"
-
-
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """What a file is whose bytes are not UTF-8, and what to do."""
-    around = error.object[max(0, error.start - HEAD // 2) :][:HEAD]
-    if name := wide_encoding(around):
-        return f"is {name}, and not UTF-8; {convert(name)}"
-    return f"is not UTF-8; {_remedy(around)}"
-
-
-def _remedy(around: bytes) -> str:
-    if is_western(around):
-        return f"it looks like Windows-1252: {convert('WINDOWS-1252')}"
-    return "convert it, or choose other files"
-
-
-def _decode(decoder: codecs.IncrementalDecoder, block: bytes, at: int) -> str:
-    unfinished = decoder.getstate()[0]
-    try:
-        return decoder.decode(block, final=not block)
-    except UnicodeDecodeError as error:
-        start = error.start
-    around = (unfinished + block)[max(0, start - HEAD // 2) : start + HEAD // 2]
-    raise NotText(f"is not UTF-8 (byte {at - len(unfinished) + start:,}); {_remedy(around)}")
 
 
 def is_western(part: bytes) -> bool:
