@@ -74,36 +74,25 @@ def _hashed(parts: Iterator[str], limit: int) -> Document:
 
 
 def _divided(parts: Iterator[str], place: int) -> Iterator[Document]:
-    """A document whose end, from a place in bytes on, is for validation."""
-    train, val = cut_at(parts, place)
-    if place:
-        yield Document("train", train)
-    yield Document("val", val, is_end=place > 0)
-
-
-def cut_at(parts: Iterator[str], place: int) -> tuple[Iterator[str], Iterator[str]]:
-    """A text, given as parts, before and after a place in bytes; a character across it is after it.
-    The second part continues where the first one was left."""
+    """A document whose end, from a place in bytes on, is for validation; a character across the
+    place is in the end."""
     rest: list[str] = []
-
-    def before() -> Iterator[str]:
-        left = place
-        for part in parts:
-            encoded = part.encode()
-            if len(encoded) > left:
-                head = encoded[:left].decode(errors="ignore")
-                rest.append(part[len(head) :])
-                yield head
-                return
-            left -= len(encoded)
-            yield part
-
-    head = before()
-
-    def after() -> Iterator[str]:
-        for _ in head:  # which has not been read
+    if place:
+        beginning = _before(parts, place, rest)
+        yield Document("train", beginning)
+        for _ in beginning:  # where it has not been read to its end
             pass
-        yield from rest
-        yield from parts
+    yield Document("val", chain(rest, parts), is_end=place > 0)
 
-    return head, after()
+
+def _before(parts: Iterator[str], place: int, rest: list[str]) -> Iterator[str]:
+    """A text, given as parts, before a place in bytes. The rest of the last part goes to `rest`."""
+    for part in parts:
+        encoded = part.encode()
+        if len(encoded) > place:
+            head = encoded[:place].decode(errors="ignore")
+            rest.append(part[len(head) :])
+            yield head
+            return
+        place -= len(encoded)
+        yield part
