@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError, check_folder, check_range
+from common.files import sha256
 from data.cache import publish
 from data.corpus import CorpusConfig
-from data.files import local_path
-from data.text import Texts, check_file
+from data.files import local_path, readable
+from data.text import TextFile, Texts
 
 _TIMEOUT = 30  # seconds without a byte
 
@@ -46,17 +47,17 @@ def open_shakespeare(config: ShakespeareConfig) -> Texts:
 
     Raises UserError, naming `data.path` or `data.url`, if the text cannot be read or differs.
     """
+    folder = Path(config.cache_dir).expanduser() / f"shakespeare-{config.sha256[:16]}"
+    file = local_path(config.path) if config.path else folder / "input.txt"
     if config.path:
-        text = check_file(local_path(config.path))
-        if text.sha256 != config.sha256:
+        with readable(file):
+            found = sha256(file)
+        if found != config.sha256:
             raise UserError(
                 f"data.path: {config.path} is not tiny Shakespeare (its SHA-256 differs); "
                 f"to train on it use data=text data.path={config.path}"
             )
-        return Texts([text], config.val_fraction)
-    folder = Path(config.cache_dir).expanduser() / f"shakespeare-{config.sha256[:16]}"
-    file = folder / "input.txt"
-    if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != config.sha256:
+    elif not file.is_file() or sha256(file) != config.sha256:
         if config.url is None:
             raise UserError(
                 f"data.url: {folder} does not contain tiny Shakespeare; download it with "
@@ -65,17 +66,17 @@ def open_shakespeare(config: ShakespeareConfig) -> Texts:
         play = _download(config.url, config.sha256)
         with publish(folder) as temporary:
             (temporary / file.name).write_bytes(play)
-    return Texts([check_file(file)], config.val_fraction)
+    return Texts([TextFile(file, file.stat().st_size, config.sha256)], config.val_fraction)
 
 
-def _download(url: str, sha256: str) -> bytes:
+def _download(url: str, expected: str) -> bytes:
     import http.client
     import urllib.request
 
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
             text = response.read()
-        if hashlib.sha256(text).hexdigest() != sha256:
+        if hashlib.sha256(text).hexdigest() != expected:
             raise ValueError("its SHA-256 differs from data.sha256")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(

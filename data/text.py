@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from rich.filesize import decimal
 
@@ -63,15 +63,20 @@ def open_text(config: TextConfig) -> Corpus:
     if not config.path:
         raise UserError("data.path: is not set; give a UTF-8 text file, a folder or a glob pattern")
     marks = (END, *_dividers(config))
-    paths = find_files(config.path)
-    if len(paths) == 1:
-        files, skipped = [check_file(paths[0], marks)], ""
-    else:
-        files, skipped = _check_files(paths, marks)
+    paths, files, others = find_files(config.path), list[TextFile](), list[str]()
+    for path in paths:
+        try:
+            files.append(_check_file(path, marks))
+        except NotText as error:
+            if len(paths) == 1:
+                raise UserError(f"data.path: {path} {error}") from error
+            others.append(printable(str(path)))
+    notes = [*_notes(config, files, others)]
     if not files:
-        raise UserError(f"data.path: {config.path} has no UTF-8 text ({skipped}); give other files")
+        raise UserError(
+            f"data.path: {config.path} has no UTF-8 text ({notes[0]}); give other files"
+        )
     corpus = Texts(files, config.val_fraction, config.divider)
-    notes = [*filter(None, [skipped]), *_notes(config, files)]
     if notes or corpus.adds_eos:
         reading = f"reading {pluralize(len(files), 'file')}, {decimal(corpus.n_bytes)}"
         corpus.description = "; ".join([reading, *notes])
@@ -87,8 +92,12 @@ def _dividers(config: TextConfig) -> list[str]:
     return [divider, lines if lines != divider else divider.replace("\n", "\r\n")]
 
 
-def _notes(config: TextConfig, files: Sequence[TextFile]) -> Iterator[str]:
-    """What of the settings may not be meant."""
+def _notes(config: TextConfig, files: Sequence[TextFile], others: Sequence[str]) -> Iterator[str]:
+    """Which files are no text, of which at most ten are named; and what may not be meant."""
+    if others:
+        more = f" and {len(others) - 10:,} more" if len(others) > 10 else ""
+        count = pluralize(len(others), "file")
+        yield f"skipped {count} (not UTF-8 text, or empty): {', '.join(others[:10])}{more}"
     found = {mark for file in files for mark in file.marks}
     if rows := sum(file.path.suffix.lower() in ROWS for file in files):
         yield f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)"
@@ -106,70 +115,35 @@ class TextFile(NamedTuple):
     path: Path
     size: int
     sha256: str
-    marks: Set[str]
+    marks: Set[str] = frozenset()
 
     def read(self) -> Iterator[str]:
         """The text in blocks. Raises UserError at its end if these are not the bytes of `sha256`:
         whatever is made of a text is stored under its checksum."""
+        digest = hashlib.sha256()
         with readable(self.path), self.path.open("rb") as file:
-            stream = _Hashed(file)
             with suppress(NotText):
-                yield from decoded(stream)
-            if stream.sha256() != self.sha256:
+                for text in decoded(file):
+                    digest.update(text.encode())
+                    yield text
+            if digest.hexdigest() != self.sha256:
                 raise UserError(
                     f"data.path: {self.path} was changed while it was read; start again"
                 )
 
 
-class _Hashed:
-    """A file that hashes what is read of it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._hash = file, hashlib.sha256()
-
-    def read(self, size: int) -> bytes:
-        block = self._file.read(size)
-        self._hash.update(block)
-        return block
-
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-
-def check_file(path: Path, marks: Collection[str] = ()) -> TextFile:
-    """Raises UserError, naming `data.path`, for a file that is empty or not UTF-8."""
-    try:
-        return _check_file(path, marks)
-    except NotText as error:
-        raise UserError(f"data.path: {path} {error}") from error
-
-
 def _check_file(path: Path, marks: Collection[str]) -> TextFile:
-    found, end = set[str](), ""
+    """Raises NotText for a file that is empty or not UTF-8."""
+    digest, found, end = hashlib.sha256(), set[str](), ""
     with readable(path), path.open("rb") as file:
-        stream = _Hashed(file)
-        for text in decoded(stream):
+        for text in decoded(file):
+            digest.update(text.encode())
             text = end + text
             found |= {mark for mark in marks if mark not in found and mark in text}
-            end = text[-max(map(len, marks), default=1) :]  # a mark can lie in two parts
+            end = text[-max(map(len, marks)) :]  # a mark can lie in two parts
         if not file.tell():
             raise NotText("is empty; give a text with at least one character")
-        return TextFile(path, file.tell(), stream.sha256(), found)
-
-
-def _check_files(paths: Iterable[Path], marks: Collection[str]) -> tuple[list[TextFile], str]:
-    """Those that are text, and what to say of the others, of which at most ten are named."""
-    files, others = [], []
-    for path in paths:
-        try:
-            files.append(_check_file(path, marks))
-        except NotText:
-            others.append(printable(str(path)))
-    if not others:
-        return files, ""
-    more = f" and {len(others) - 10:,} more" if len(others) > 10 else ""
-    names = ", ".join(others[:10]) + more
-    return files, f"skipped {pluralize(len(others), 'file')} (not UTF-8 text, or empty): {names}"
+        return TextFile(path, file.tell(), digest.hexdigest(), found)
 
 
 class Texts(Corpus):
