@@ -25,7 +25,7 @@ from common.errors import UserError, check_range, installing, pluralize, printab
 from common.files import read_json
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import not_utf8
-from data.files import BACKUP, find_files, is_hidden, is_local, local_path
+from data.files import find_files, is_backup, is_hidden, is_local, local_path
 from data.split import split_documents
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -236,8 +236,8 @@ def _unread(
 
 def _is_data(name: str) -> bool:
     """Whether neither `map` of the library nor an editor made a file of what is beside it."""
-    last = PurePosixPath(name).name
-    return not last.startswith("cache-") and not BACKUP.fullmatch(last)
+    path = PurePosixPath(name)
+    return not path.name.startswith("cache-") and not is_backup(path)
 
 
 def _saved_splits(folder: Path) -> dict[str, list[str]]:

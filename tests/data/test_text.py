@@ -97,8 +97,8 @@ def test_a_folder_is_read_in_sorted_order_without_hidden_files_and_backups(
 ) -> None:
     write_tree(tmp_path)
     assert names(tmp_path) == ["A", "D", "Z", "B", ""]
-    left = "2 hidden files, 3 backups of an editor (#b.txt#, b.txt.bak, z.txt~)"
-    assert capsys.readouterr().err == f"note: left out {left}\n"
+    left = "#b.txt#, .hidden, a/.git, a/z.txt~, b.txt.bak"
+    assert capsys.readouterr().err.endswith(f"runs are left out: {left}\n")
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,8 @@ def test_the_fingerprint_depends_on_both_splits(tmp_path: Path) -> None:
         (None, "is not set"),
         ("bare", "bare contains no files"),
         ("*.nothing", "*.nothing matches no files"),
-        ("left", "left contains no files but 1 hidden file, 1 backup of an editor (a.txt~), which"),
-        ("left/*", "matches no files but 1 hidden file, 1 backup of an editor (a.txt~), which are"),
-        ("left/*.md", "matches no files but 1 hidden file, which are left out"),
+        ("left", "left contains no files but .hidden.md, a.txt~ (left out)"),
+        ("left/*", "matches no files but left/a.txt~ (left out)"),
         ("empty.txt", "empty.txt is empty"),
         ("cut.txt", "cut.txt is not UTF-8 (byte 4)"),
         ("pipe", "pipe is neither a file nor a folder"),
@@ -216,8 +215,7 @@ def test_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             (tmp_path / run / name).touch()
     (tmp_path / "runs/notes.md").touch()
     assert find_files(str(tmp_path)) == [tmp_path / "runs/notes.md"]
-    left = ", ".join(f"the run {tmp_path}/runs/{each}" for each in ("a", "sweep/b"))
-    assert capsys.readouterr().err == f"note: left out {left}\n"
+    assert capsys.readouterr().err.endswith(" runs are left out: runs/a, runs/sweep/b\n")
     for path in ("runs/a", "runs/a/train.log", "runs/*/train.log"):  # that the user names
         assert tmp_path / "runs/a/train.log" in find_files(str(tmp_path / path))
 
@@ -242,11 +240,13 @@ def test_links_to_folders_are_followed(tmp_path: Path, capsys: pytest.CaptureFix
     (folder / "gone").symlink_to("nowhere")
     found = find_files(str(folder))
     assert found == [folder / "mix.txt", folder / "more/other.txt"]
-    assert capsys.readouterr().err == "note: left out 1 broken link\n"
+    assert capsys.readouterr().err.endswith(" are left out: gone\n")
 
 
 def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Once.")
-    (tmp_path / "a\nb.bak").touch()
+    for name in ("a\nb", "c", "d", "e", "f", "g"):
+        (tmp_path / f"{name}.bak").touch()
     find_files(str(tmp_path))
-    assert capsys.readouterr().err == "note: left out 1 backup of an editor (a\\nb.bak)\n"
+    said = "links and runs are left out: a\\nb.bak, c.bak, d.bak, e.bak, f.bak and 1 more\n"
+    assert capsys.readouterr().err == f"note: hidden files, backups, broken {said}"
