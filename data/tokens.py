@@ -189,27 +189,19 @@ def check_length(dataset: Dataset, context_length: int, splits: Sequence[str]) -
     """Raise UserError if one of `splits` has less than a window and its targets."""
     needed = context_length + 1
     total = len(dataset.train) + len(dataset.val)
+    if not total:
+        raise UserError("data: contains no text; choose other files, or another field")
     for split in splits:
-        count = len(getattr(dataset, split))
-        if count >= needed:
+        if (count := len(getattr(dataset, split))) >= needed:
             continue
-        name = f"{split} split" if count < total or len(splits) > 1 else "text"
-        problem = f"data: the {name} has {pluralize(count, 'token')}, but"
         if len(splits) == 1:  # to evaluate
-            raise UserError(f"{problem} needs {needed}; give more text")
-        if not total:
-            raise UserError("data: contains no text; choose other files, or another field")
-        if dataset.report and not count and split == "val":
+            name = f"{split} split" if count < total else "text"
             raise UserError(
-                f"{problem} needs {needed}; give more texts: equal ones are in one split"
+                f"data: the {name} has {pluralize(count, 'token')}, but needs {needed}; "
+                "give more text"
             )
-        enough, share = math.ceil(110 * needed / total) / 100, count / total  # a tenth more
-        if share < enough <= 0.5:
-            fraction = enough if split == "val" else 1 - enough
-            remedy = f"set data.val_fraction to {fraction:.2f}, give more text"
-        else:
-            remedy = f"the whole text has {pluralize(total, 'token')}: give more text"
         raise UserError(
-            f"{problem} model.context_length={context_length} needs {needed}; {remedy} or lower "
-            "model.context_length"
+            f"data: the {split} split has {count:,} of {pluralize(total, 'token')}, but "
+            f"model.context_length={context_length} needs {needed}; give more text, change "
+            "data.val_fraction, or lower model.context_length"
         )

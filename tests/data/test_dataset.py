@@ -355,12 +355,6 @@ def test_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
     assert len(read(f"{folder}/*.jsonl", tmp_path / "cache").train)
 
 
-def test_equal_documents_are_in_one_split(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", ["a story"] * 300)
-    with pytest.raises(UserError, match=r"^data: the val split has 0 tokens, .* equal ones are in"):
-        read(file, tmp_path / "cache", val_fraction=0.2)
-
-
 def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
     """The library takes one format, and if a file is named after a split, only such files."""
     (tmp_path / "poems").mkdir()

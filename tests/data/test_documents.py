@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import UserError
 from data.corpora import open_corpus
 from data.decoding import BLOCK
 from data.encoding import Dataset
@@ -86,23 +85,6 @@ def test_files_that_are_not_utf8_to_their_end_are_skipped_and_named(tmp_path: Pa
     assert sorted(documents(dataset, "train") + documents(dataset, "val")) == sorted(texts)
     assert corpus.description and "; skipped 6 files (not UTF-8 text, or " in corpus.description
     assert all(f"/{name}" in corpus.description for name in others)
-
-
-@pytest.mark.parametrize(
-    ("settings", "remedy"),
-    [
-        ({"val_fraction": 1e-9}, r"set data\.val_fraction to 0\.03, give more text or lower"),
-        ({"val_fraction": 0.99}, r"set data\.val_fraction to 0\.97, give more text or lower"),
-        ({"separator": "."}, r"the whole text has 6 tokens: give more text or lower model"),
-    ],
-)
-def test_a_split_that_is_too_short_is_refused(
-    tmp_path: Path, settings: dict[str, object], remedy: str
-) -> None:
-    folder = write_files(tmp_path / "a", ["1.2.3."] if "separator" in settings else draw_texts(3))
-    with pytest.raises(UserError, match=rf"^data: the (val|train) split has \d+ tokens.*{remedy}"):
-        read(folder, tmp_path / ".cache", **settings)
-    assert not (tmp_path / ".cache").exists()
 
 
 def test_a_file_of_rows_is_text_with_a_note(tmp_path: Path) -> None:

@@ -301,9 +301,8 @@ def test_tokens_that_another_process_deletes_end_in_one_line(
 @pytest.mark.parametrize(
     ("config", "train", "val", "problem"),
     [
-        (TokenizerConfig("byte", None), STORY, "x" * 40, "the val split has 40 tokens, but"),
-        (TokenizerConfig("bpe", 257), "y" * 12, STORY, "the train split has 6 tokens, but"),
-        (TokenizerConfig("bpe", 257), "", STORY, "the train split has 0 tokens, but"),
+        (TokenizerConfig("byte", None), "x" * 41, "y" * 40, "the val split has 40 of 81 tokens"),
+        (TokenizerConfig("bpe", 257), "y" * 12, "y" * 82, "the train split has 6 of 47 tokens"),
     ],
 )
 def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
@@ -313,7 +312,7 @@ def test_a_split_shorter_than_a_context_is_rejected_and_leaves_nothing(
     with pytest.raises(UserError) as caught:
         prepare(corpus, config, tmp_path / "new" / "cache", context_length=40, say=said.append)
     assert not any("stay in" in line for line in said)
-    assert str(caught.value).startswith(f"data: {problem} model.context_length=40 needs 41; ")
+    assert str(caught.value).startswith(f"data: {problem}, but model.context_length=40 needs 41; ")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
     prepare(StubCorpus(), config, tmp_path, context_length=8)
