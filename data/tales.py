@@ -17,7 +17,6 @@ import json
 import math
 import random
 import re
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import data.tales_grammar as tales_grammar
-from common.errors import UserError, check_choice, check_range
+from common.errors import UserError, check_range
 from data.corpus import SPLITS, Corpus, CorpusConfig, Document
 
 MAX_BYTES = 10**9  # that are generated without the user's own word
@@ -220,8 +219,7 @@ class Tales(Corpus):
     def __init__(self, config: TalesConfig) -> None:
         self.config = config
         self._grammar = tales_rules()
-        self._kept: dict[str, list[str]] = {}
-        self._bits: array[float] | None = None  # of the validation tales
+        self._kept: list[tuple[str, str, float]] = []
         self.n_bytes = config.n_bytes
         self.vocab_size = 2048
 
@@ -233,34 +231,27 @@ class Tales(Corpus):
         return digest.hexdigest()
 
     def pieces(self, split: str) -> Iterator[str]:
-        """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`.
-
-        Reading the training split of a corpus that is not large keeps both for the next call: bpe
-        reads them twice, and the validation tales are drawn first.
-        """
-        if split in self._kept:
-            yield from self._kept.pop(split)
-            return
-        kept: dict[str, list[str]] = {"train": [], "val": []}
-        is_kept = split == "train" and self.config.n_bytes <= MAX_KEPT
-        for part, drawn in self._draw(split):
-            piece = drawn.text + self.document_end
-            if is_kept:
-                kept[part].append(piece)
-            if part == split:
-                yield piece
-        if is_kept:
-            self._kept = kept
+        """The text of `split` ("train" or "val"); each piece is a tale and its `document_end`."""
+        return (piece for piece, _ in self._pieces(split))
 
     def documents(self) -> Iterator[Document]:
         """Two, one for each split: the mark between tales is a part of the text."""
         return (Document(split, self.pieces(split)) for split in SPLITS)
 
-    def document_bits(self) -> array[float]:
+    def document_bits(self) -> list[float]:
         """The information of each validation tale in bits (the separators have none)."""
-        if self._bits is None:
-            self._bits = array("d", (tale.bits for tale in self.tales("val")))
-        return self._bits
+        return [bits for _, bits in self._pieces("val")]
+
+    def _pieces(self, split: str) -> Iterator[tuple[str, float]]:
+        """The pieces of `split`, and their information. Reading the training split of a corpus that
+        is not large keeps both for the next call: bpe reads them twice, and the validation tales
+        are drawn first."""
+        every = (
+            (part, drawn.text + self.document_end, drawn.bits) for part, drawn in self._draw(split)
+        )
+        if split == "train" and not self._kept and self.n_bytes <= MAX_KEPT:
+            self._kept = [*every]
+        return ((piece, bits) for part, piece, bits in self._kept or every if part == split)
 
     def tales(self, split: str) -> Iterator[Tale]:
         """The tales of `split` ("train" or "val"), all different, generated at each call.
@@ -269,19 +260,14 @@ class Tales(Corpus):
         A repeated tale is skipped. This does not change the floor measurably: two samples agree
         with a probability of at most 2^-b, where b, the fewest bits of a tale, is above 100, so the
         probability of a repetition among n tales is below n^2 / 2^101.
-
-        Raises ValueError for any other split.
         """
         return (drawn for part, drawn in self._draw(split) if part == split)
 
     def _draw(self, last: str) -> Iterator[tuple[str, Tale]]:
-        """The tales of all splits up to `last`, each with its split. At the end, the information of
-        the validation split is known."""
-        check_choice("split", last, ("train", "val"))
+        """The tales of all splits up to `last`, each with its split."""
         rng = random.Random(self.config.seed)
         val_bytes = self.config.n_bytes * self.config.val_fraction
         seen: set[bytes] = set()
-        bits = array("d")
         written = 0
         while written < (val_bytes if last == "val" else self.config.n_bytes):
             drawn = tale(rng, self._grammar)
@@ -290,9 +276,5 @@ class Tales(Corpus):
             if digest in seen:
                 continue
             seen.add(digest)
-            split = "val" if written < val_bytes else "train"
-            if split == "val":
-                bits.append(drawn.bits)
-            yield split, drawn
+            yield "val" if written < val_bytes else "train", drawn
             written += len(drawn.text) + len(self.document_end)
-        self._bits = bits
