@@ -26,7 +26,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt, UInt32
@@ -42,6 +42,7 @@ from data.pieces import PIECE, cut
 from data.tokenizer import Tokenizer
 
 Advance = Callable[[int, int], object]
+Batch = list[str | None]  # documents in pieces of text, None after each
 
 META, BITS = "meta.json", "val.bits"
 FILES = (META, BITS, *(f"{split}.{kind}" for split in SPLITS for kind in ("bin", "idx")))
@@ -139,14 +140,7 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
     if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
-    n_bytes = n_ends = 0
-
-    def documents() -> Iterator[Document]:
-        nonlocal n_ends
-        for document in corpus.documents():
-            n_ends += document.is_end
-            yield document
-
+    known = {"dtype": dtype, "bytes": 0, "ends": 0, "has_bits": False}
     with publish(folder) as temporary:
         with (
             ThreadPoolExecutor(THREADS) as pool,
@@ -154,14 +148,13 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
             closing(_Writer(temporary, "train", dtype, tokenizer, corpus.document_end)) as train,
             closing(_Writer(temporary, "val", dtype, tokenizer, corpus.document_end)) as val,
         ):
-            for pieces in _prefetch(pool, encode, _pieces(documents())):
-                for piece in pieces:
-                    (val if piece.split == "val" else train).write(piece)
-                    n_bytes += piece.n_bytes
-                    advance(n_bytes, train.n_documents + val.n_documents)
+            for split, piece in _prefetch(pool, encode, _batches(corpus.documents(), known)):
+                (val if split == "val" else train).write(piece)
+                known["bytes"] += piece.n_bytes
+                advance(known["bytes"], train.n_documents + val.n_documents)
         bits = corpus.document_bits()
+        known["has_bits"] = bits is not None
         np.array([] if bits is None else bits, "<f8").tofile(temporary / BITS)
-        known = {"dtype": dtype, "bytes": n_bytes, "ends": n_ends, "has_bits": bits is not None}
         (temporary / META).write_text(json.dumps(known) + "\n", encoding="utf-8")
         write_sums(temporary, FILES)
 
@@ -171,19 +164,10 @@ def separator(corpus: Corpus, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.separator_ids if corpus.adds_eos else []
 
 
-class _Piece(NamedTuple):
-    """A part of a document of `split`. ends: whether the document ends with it."""
-
-    split: str
-    text: str
-    ends: bool = False
-
-
 class _Tokens(NamedTuple):
-    """The tokens of pieces of `split`, the places among them where documents end, and the number of
-    bytes of text."""
+    """The tokens of a batch, the places among them where documents end, and the number of bytes of
+    text."""
 
-    split: str
     tokens: UInt32[np.ndarray, " token"]
     ends: Int64[np.ndarray, " document"]
     n_bytes: int
@@ -229,55 +213,48 @@ class _Writer:
         self._starts.close()
 
 
-def _pieces(documents: Iterable[Document]) -> Iterator[list[_Piece]]:
-    """The pieces of all documents, as many at a time as are worth a thread's while."""
-    batch: list[_Piece] = []
-    size = 0
+def _batches(documents: Iterable[Document], known: dict[str, Any]) -> Iterator[tuple[str, Batch]]:
+    """The documents of each split in batches that are worth a thread's while. Counts in
+    `known["ends"]` those of which only the end is for validation."""
+    batches: dict[str, Batch] = {split: [] for split in SPLITS}
+    sizes = dict.fromkeys(SPLITS, 0)
     for document in documents:
-        is_empty = True
+        split, is_empty = document.split, True
+        known["ends"] += document.is_end
         for text in cut(document.parts):
-            if size >= PIECE:
-                yield batch
-                batch, size = [], 0
-            batch.append(_Piece(document.split, text))
-            size, is_empty = size + len(text), False
-        if not is_empty:  # otherwise the last piece is that of another document
-            batch[-1] = batch[-1]._replace(ends=True)
-    if batch:
-        yield batch
+            batches[split].append(text)
+            sizes[split] += len(text)
+            is_empty = False
+            if sizes[split] >= PIECE:
+                yield split, batches[split]
+                batches[split], sizes[split] = [], 0
+        if not is_empty:
+            batches[split].append(None)
+    yield from batches.items()
 
 
-def _encode(
-    tokenizer: Tokenizer, ending: UInt32[np.ndarray, " _"], pieces: list[_Piece]
-) -> list[_Tokens]:
-    """The tokens of each split, if it has any. `ending` follows each document."""
-    found = []
-    for split in SPLITS:
-        parts, ends, length = [], [], 0
-        for piece in pieces:
-            if piece.split != split:
-                continue
-            parts.append(tokenizer.encode_array(piece.text))
-            length += len(parts[-1])
-            if piece.ends:
-                parts.append(ending)
-                length += len(ending)
-                ends.append(length)
-        if parts:
-            tokens = np.concatenate(parts)
-            n_bytes = int(tokenizer.token_bytes[tokens].sum())
-            found.append(_Tokens(split, tokens, np.array(ends, np.int64), n_bytes))
-    return found
+def _encode(tokenizer: Tokenizer, ending: UInt32[np.ndarray, " _"], batch: Batch) -> _Tokens:
+    """The tokens of a batch. `ending` follows each document."""
+    parts, ends, length = [np.array([], np.uint32)], [], 0
+    for text in batch:
+        parts.append(ending if text is None else tokenizer.encode_array(text))
+        length += len(parts[-1])
+        if text is None:
+            ends.append(length)
+    tokens = np.concatenate(parts)
+    n_bytes = int(tokenizer.token_bytes[tokens].sum())
+    return _Tokens(tokens, np.array(ends, np.int64), n_bytes)
 
 
 def _prefetch(
-    pool: Executor, encode: Callable[[list[_Piece]], list[_Tokens]], batches: Iterable[list[_Piece]]
-) -> Iterator[list[_Tokens]]:
+    pool: Executor, encode: Callable[[Batch], _Tokens], batches: Iterable[tuple[str, Batch]]
+) -> Iterator[tuple[str, _Tokens]]:
     """The tokens of each batch in order; a few are encoded before they are asked for."""
-    running: deque[Future[list[_Tokens]]] = deque()
-    for batch in batches:
-        running.append(pool.submit(encode, batch))
+    running: deque[tuple[str, Future[_Tokens]]] = deque()
+    for split, batch in batches:
+        running.append((split, pool.submit(encode, batch)))
         if len(running) > 2 * THREADS:
-            yield running.popleft().result()
-    while running:
-        yield running.popleft().result()
+            split, tokens = running.popleft()
+            yield split, tokens.result()
+    for split, tokens in running:
+        yield split, tokens.result()
