@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -178,11 +177,6 @@ def _open(config: DatasetConfig) -> tuple[Mapping[str, Sequence[str]], Read]:
         options: dict[str, Any] = {}
         splits: Mapping[str, Sequence[str]] = _saved_splits(folder)
         is_named = "://" in path or is_local(path) or _suffix(path) in READERS
-        if not splits and folder.is_dir() and re.search(r"[*?[\]]", str(folder.absolute())):
-            raise UserError(
-                f"data.path: the library datasets takes the brackets in {folder.absolute()} for a "
-                "pattern; rename the folder, or give its files, such as 'FOLDER/*.jsonl'"
-            )
         if not splits and (folder.is_dir() or not is_named):
             splits, options = _find(str(folder) if is_local(path) else path, config.subset)
         elif config.subset is not None:

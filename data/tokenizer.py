@@ -31,7 +31,6 @@ from data.pieces import BPE, BYTE, PATTERNS, cut
 
 METADATA = "tokenizer.json"
 MAX_TOKENS = 1 << 20  # the largest vocabularies in use have a quarter of it
-MAX_END = 1000  # characters that end a document
 MAX_BYTES = 1 << 26  # bytes of a vocabulary; that of o200k_base has 3.6 MB
 END = "<|endoftext|>"  # GPT-2's name of the token between two documents
 PRETRAINED = ("gpt2", "cl100k_base", "o200k_base")
@@ -129,8 +128,6 @@ class Tokenizer(Limits):
         check_range("vocab_size", self.vocab_size, least, MAX_TOKENS)
         if not known.issuperset({self.bos_id, *self.eos_ids, *self.start_ids} - {None}):
             raise ValueError("eos_ids: an id that begins or ends a document belongs to no token")
-        if self.document_end is not None:
-            check_range("document_end", len(self.document_end), 1, MAX_END)
         self.name, self.tokens, self.special_tokens = name, tokens, special_tokens
         self._bytes = [tokens.get(token, b"") for token in range(self.vocab_size)]
 
@@ -381,10 +378,10 @@ class ImportedTokenizer(Tokenizer):
 
     @classmethod
     def _read(cls, metadata: Mapping[str, Any], content: str, limits: Limits) -> Tokenizer:
-        pattern, problem = metadata["pattern"], metadata["problem"]
-        pattern = None if pattern is None else known_pattern(pattern)
-        problem = None if problem is None else str(problem)
-        return cls(content, limits, Merging(pattern, bool(metadata["is_normalized"]), problem))
+        merging = Merging(**{name: metadata[name] for name in Merging._fields})
+        if merging.pattern is not None:
+            known_pattern(merging.pattern)
+        return cls(content, limits, merging)
 
 
 class StreamDecoder:
