@@ -9,7 +9,6 @@ import io
 import json
 import lzma
 import os
-import subprocess
 import sys
 import threading
 import zipfile
@@ -31,7 +30,7 @@ from data.dataset import DatasetConfig
 from data.encoding import Dataset
 from data.tokens import prepare
 from launch.schema import preset
-from tests.conftest import PLAIN, ROOT, command, succeed
+from tests.conftest import PLAIN, ROOT, begin, command, finish, succeed
 from tests.data.conftest import BYTE, documents, draw_texts
 
 TEXTS = draw_texts(400)
@@ -108,30 +107,15 @@ def write(file: Path, texts: list[str]) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_formats(tmp_path: Path, name: str) -> None:
-    """The same documents in the same splits as those of text files: the hash of each decides."""
-    dataset = read(write(tmp_path / name, TEXTS), tmp_path / "cache")
-    expected = prepare(
-        open_corpus(preset("data", "text", path=str(joined(tmp_path)), separator="|")),
-        BYTE,
-        tmp_path / "cache",
-        1,
-    )
-    for split in ("train", "val"):
-        assert documents(dataset, split) == documents(expected, split)
-    assert dataset.report and dataset.report.startswith("400 documents, ")
-
-
-def joined(folder: Path) -> Path:
-    (folder / "all.txt").write_text("|".join(TEXTS))
-    return folder / "all.txt"
-
-
 def texts_of(path: Path | str, **settings: object) -> list[str]:
     """All documents, in their order."""
     documents = open_corpus(config(path, **{"val_fraction": 1.0, **settings})).documents()
     return ["".join(document.parts) for document in documents]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats(tmp_path: Path, name: str) -> None:
+    assert texts_of(write(tmp_path / name, TEXTS)) == TEXTS
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
@@ -140,26 +124,6 @@ def test_lines_of_text(tmp_path: Path) -> None:
     assert texts_of(tmp_path / "a.txt") == in_lines(TEXTS).decode().splitlines()
     (tmp_path / "b.txt").write_bytes("\ufeffone\r\ntwo\rand a half\r\n".encode())
     assert texts_of(tmp_path / "b.txt") == ["one", "two\rand a half"]
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow"])
-def test_files_can_have_other_columns(tmp_path: Path, kind: str) -> None:
-    tables: list[dict[str, list[object]]] = [
-        {"text": ["one"], "n": [1]},
-        {"m": [[0.5]], "text": ["two"], "n": ["x"]},
-    ]
-    for number, columns in enumerate(tables):
-        table, file = pyarrow.table(columns), tmp_path / f"{number}.{kind}"
-        if kind == "parquet":
-            pyarrow.parquet.write_table(table, file)
-        elif kind == "csv":
-            file.write_text(
-                ",".join(columns) + "\n" + ",".join(str(c[0]) for c in columns.values())
-            )
-        else:
-            with pyarrow.ipc.new_stream(str(file), table.schema) as stream:
-                stream.write_table(table)
-    assert texts_of(tmp_path) == ["one", "two"]
 
 
 def test_a_csv_that_is_not_regular(tmp_path: Path) -> None:
@@ -193,25 +157,22 @@ def test_json_that_is_not_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert texts_of(file) == ["a\ufffd", "c", "tab\t"]
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.json", "a.arrow"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.arrow"])
 def test_a_message_about_a_field_names_those_that_would_do(tmp_path: Path, name: str) -> None:
     """Of text: no numbers, no lists, and not the one that is refused."""
     row = {"id": 7, "title": "x", "tags": ["a"], "body": "y", "meta": {"text": "z"}}
-    if name.startswith("a.json"):
-        (tmp_path / name).write_text(json.dumps([row] if name == "a.json" else row))
-    else:
-        table = pyarrow.Table.from_pylist([row])
-        if name == "a.parquet":
-            pyarrow.parquet.write_table(table, tmp_path / name)
-        else:
-            with pyarrow.ipc.new_stream(str(tmp_path / name), table.schema) as stream:
-                stream.write_table(table)
-    for field, problem in (("id", "'id' of .* is not text"), ("text", "has no field 'text'")):
-        for tried in (field, "tags") if field == "id" else (field,):
-            with pytest.raises(
-                UserError, match=rf"{problem.replace('id', tried)}; .*\btitle, body$"
-            ):
-                texts_of(tmp_path / name, field=tried)
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    table = pyarrow.Table.from_pylist([row])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pyarrow.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    for field, problem in (
+        ("id", "'id' of .* is not text"),
+        ("tags", "'tags' of .* is not text"),
+        ("text", "has no field 'text'"),
+    ):
+        with pytest.raises(UserError, match=rf"{problem}; .*\btitle, body$"):
+            texts_of(tmp_path / name, field=field)
 
 
 def test_a_folder_that_save_to_disk_wrote(tmp_path: Path) -> None:
@@ -260,9 +221,7 @@ def test_files_at_a_url(tmp_path: Path) -> None:
 def test_texts_that_are_missing_or_empty_are_skipped(tmp_path: Path) -> None:
     rows = ['{"text": null}', '{"text": ""}', '{"text": "one"}', '{"text": "t\\u0000wo"}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows * 20))
-    dataset = read(tmp_path / "a.jsonl", tmp_path / "cache", val_fraction=0.5)
-    found = documents(dataset, "train") + documents(dataset, "val")
-    assert sorted(found) == ["one"] * 20 + ["t\0wo"] * 20
+    assert texts_of(tmp_path / "a.jsonl") == ["one", "t\0wo"] * 20
 
 
 def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> None:
@@ -270,12 +229,10 @@ def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> Non
     write(tmp_path / "folder/y.jsonl", TEXTS[100:])
     for name in ("x.jsonl~", "#x.jsonl#", "x.jsonl.bak"):
         (tmp_path / "folder" / name).write_bytes(lines(TEXTS[:9]))
-    whole = read(tmp_path / "folder", tmp_path / "cache")
-    assert sorted(documents(whole, "train") + documents(whole, "val")) == sorted(TEXTS)
+    assert texts_of(tmp_path / "folder") == TEXTS
     write(tmp_path / "a [x].jsonl", TEXTS[:50])
     write(tmp_path / "a x.jsonl", TEXTS[50:])
-    own = read(tmp_path / "a [x].jsonl", tmp_path / "cache")
-    assert sorted(documents(own, "train") + documents(own, "val")) == sorted(TEXTS[:50])
+    assert texts_of(tmp_path / "a [x].jsonl") == TEXTS[:50]
 
 
 @pytest.fixture(scope="module")
@@ -415,10 +372,10 @@ def test_nothing_of_a_dataset_is_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("path", ["roneneldan/TinyStories", "http://localhost:1/a.jsonl"])
-def test_a_strangers_run_fetches_nothing(path: str) -> None:
-    with pytest.raises(UserError, match=r"the run names .*not on this machine; confirm with data="):
-        open_corpus(config(path), trusted=False)
+def test_a_strangers_run_fetches_nothing() -> None:
+    for path in ("roneneldan/TinyStories", "http://localhost:1/a.jsonl"):
+        with pytest.raises(UserError, match=r"run names .*not on this machine; confirm with data="):
+            open_corpus(config(path), trusted=False)
 
 
 def test_files_of_a_strangers_run(hub: Path, tmp_path: Path) -> None:
@@ -450,22 +407,13 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from launch.schema import preset
-from data.cache import publish
 from data.corpora import open_corpus
 from data.tokenizer import TokenizerConfig
 from data.tokens import prepare
-data, path, tokenizer, vocab_size = sys.argv[1:]
-corpus = open_corpus(preset("data", data, path=path))
-prepare(corpus, TokenizerConfig(tokenizer, int(vocab_size) or None), "cache", 8)
+corpus = open_corpus(preset("data", "dataset", path=sys.argv[1]))
+prepare(corpus, TokenizerConfig("byte", None), "cache", 8)
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
-
-
-def peak_memory(data: str, file: Path, tokenizer: str, vocab_size: int = 0) -> int:
-    """Of a process that encodes a file of the corpus `data`, in kB."""
-    child = [sys.executable, "-c", PEAK, data, str(file), tokenizer, str(vocab_size)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return int(subprocess.check_output(child, cwd=file.parent, env=environment))
 
 
 @pytest.mark.long
@@ -475,5 +423,5 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
     for copies in (30, 120):
         file = tmp_path / f"{copies}.jsonl"
         file.write_bytes(lines(draw_texts(10_000)) * copies)
-        peaks.append(peak_memory("dataset", file, "byte"))
+        peaks.append(int(finish(begin("-c", PEAK, str(file), cwd=tmp_path, PYTHONPATH=str(ROOT)))))
     assert peaks[1] < peaks[0] + 80_000  # kB; the file alone is 110 MB larger

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from data.corpora import open_corpus
 from data.corpus import Text
 from data.split import split_documents
+from data.tokens import prepare
 from launch.schema import preset
-from tests.conftest import PLAIN, succeed
-from tests.data.conftest import write_files
+from tests.data.conftest import BYTE, write_files
 
 HUGE = 400_000
 SIZES = {
@@ -131,18 +131,12 @@ def test_a_stream_that_is_longer_than_what_is_read_ahead() -> None:
             assert share(found) == pytest.approx(0.05, rel=0.3)
 
 
-def test_three_books_train(tmp_path: Path) -> None:
+def test_three_books_give_their_ends(tmp_path: Path) -> None:
     books = [text_of_size(120_000, number) for number in range(3)]
-    write_files(tmp_path / "books", books)
-    settings = [each for each in PLAIN if not each.startswith("data.")]
-    printed = succeed("train", *settings, "data=text", "data.path=books", cwd=tmp_path)
-    assert "3 documents, 360.0 kB of text; the ends of 3 for validation" in printed
-    parts = [
-        (document.split, "".join(document.parts))
-        for document in open_corpus(
-            preset("data", "text", path=str(tmp_path / "books"))
-        ).documents()
-    ]
+    corpus = open_corpus(preset("data", "text", path=str(write_files(tmp_path / "books", books))))
+    report = prepare(corpus, BYTE, tmp_path / "cache", 8).report
+    assert report == "3 documents, 360.0 kB of text; the ends of 3 for validation"
+    parts = [(document.split, "".join(document.parts)) for document in corpus.documents()]
     assert [split for split, _ in parts] == ["train", "val"] * 3
     for book, (_, end) in zip(books, parts[1::2], strict=True):
         assert book.endswith(end) and len(end.encode()) == pytest.approx(12_000, abs=2)
