@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int64, UInt
 from data.batches import UNSCORED
 from data.corpus import Corpus
 from data.floor import floor_of
-from data.tales import Mention, Tales
+from data.tales import Tales
 from data.tokenizer import Tokenizer
 
 ROLES = (
@@ -59,12 +59,11 @@ def tale_roles(
     tokens, floor = np.zeros(shape, np.int64), np.zeros(shape)
     roles = np.full(shape, UNSCORED)
     for row, tale in enumerate(tales):
-        text = mark + tale.text + mark
-        ids = tokenizer.encode(text + NEXT)[: -len(NEXT)]
-        lengths = tokenizer.token_bytes[ids]
+        text = tale.text + mark
+        ids = tokenizer.encode(mark + text + NEXT)[: -len(NEXT)]
         bits = floor_of(ids, reader, after=[mark + NEXT]).nats / math.log(2)
-        shift = [Mention(name, len(mark) + a, len(mark) + b) for name, a, b in tale.mentions]
-        found = np.where(lengths.cumsum() > len(mark), token_roles(text, lengths, shift), UNSCORED)
+        own = token_roles(text, tokenizer.token_bytes[ids[len(start) :]], tale.mentions)
+        found = np.concatenate([np.full(len(start), UNSCORED), own])
         n = min(len(ids), shape[1])
         tokens[row, :n], floor[row, :n], roles[row, :n] = ids[:n], bits[:n], found[:n]
     targets = np.where(roles == UNSCORED, UNSCORED, tokens)

@@ -62,7 +62,7 @@ def open_text(config: TextConfig) -> Corpus:
     missing or not UTF-8; of several, those that are not are skipped."""
     if not config.path:
         raise UserError("data.path: is not set; give a UTF-8 text file, a folder or a glob pattern")
-    marks = (END, *_dividers(config))
+    marks = list(filter(None, [END, config.divider]))
     paths, files, others = find_files(config.path), list[TextFile](), list[str]()
     for path in paths:
         try:
@@ -83,15 +83,6 @@ def open_text(config: TextConfig) -> Corpus:
     return corpus
 
 
-def _dividers(config: TextConfig) -> list[str]:
-    """The divider, and the same with the other line ends, of Windows or of others."""
-    divider = config.divider
-    if divider is None:
-        return []
-    lines = divider.replace("\r\n", "\n")
-    return [divider, lines if lines != divider else divider.replace("\n", "\r\n")]
-
-
 def _notes(config: TextConfig, files: Sequence[TextFile], others: Sequence[str]) -> Iterator[str]:
     """Which files are no text, of which at most ten are named; and what may not be meant."""
     if others:
@@ -103,9 +94,8 @@ def _notes(config: TextConfig, files: Sequence[TextFile], others: Sequence[str])
         yield f"{pluralize(rows, 'file')} of rows as plain text (data=dataset divides them)"
     if END in found and END not in str(config.divider):
         yield f"{END} as plain text (data.separator='{END}' divides documents there)"
-    if (dividers := _dividers(config)) and dividers[0] not in found:
-        other = f" (but {dividers[1]!r} does)" if dividers[1] in found else ""
-        yield f"data.separator={config.divider!r} occurs nowhere{other}"
+    if config.divider and config.divider not in found:
+        yield f"data.separator={config.divider!r} occurs nowhere"
 
 
 class TextFile(NamedTuple):

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,35 +108,25 @@ def _find_tokenizer(
     new: list[Path],
     say: Say,
 ) -> Tokenizer:
-    """The tokenizer of a corpus; adds its folder in the cache to `new` if it had to be trained."""
+    """The tokenizer of a corpus, with a token that ends documents if they are marked; adds its
+    folder in the cache to `new` if it had to be trained."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer.name != "bpe":
-        return _make_tokenizer(corpus, tokenizer)
+        found = fixed_tokenizer(tokenizer.name)
+        return found.with_eos() if corpus.adds_eos else found
     size = tokenizer.vocab_size or corpus.vocab_size or default_vocab_size(corpus.n_bytes)
-    tokenizer = replace(tokenizer, vocab_size=size)
-    key = _key(corpus.fingerprint(), str(size), BPE)
-    folder = cache / f"bpe-{key}"
+    folder = cache / f"bpe-{_key(corpus.fingerprint(), str(size), BPE)}"
     if not folder.exists():
         new.append(folder)
     with suppress(UserError):
         return Tokenizer.load(folder)
     with publish(folder) as temporary:
         say("training a tokenizer on the text")
-        found = _make_tokenizer(corpus, tokenizer)
+        found = train_bpe(cut(corpus.training_text()), size - corpus.adds_eos)
+        found = found.with_eos() if corpus.adds_eos else found
         found.save(temporary)
     return found
-
-
-def _make_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
-    """The tokenizer of a corpus, with a token that ends documents if they are marked. Raises
-    UserError if it is not available."""
-    if config.vocab_size is None:
-        found = fixed_tokenizer(config.name)
-    else:
-        size = config.vocab_size - corpus.adds_eos
-        found = train_bpe(cut(corpus.training_text()), size)
-    return found.with_eos() if corpus.adds_eos else found
 
 
 def default_vocab_size(n_bytes: int) -> int:

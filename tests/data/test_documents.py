@@ -96,9 +96,7 @@ def test_a_file_of_rows_is_text_with_a_note(tmp_path: Path) -> None:
 NOTED = [
     ("One.<|endoftext|>\nTwo.", None, "(data.separator='<|endoftext|>' divides documents there)"),
     ("One.<|endoftext|>Two.<|endoftext|>", "<|endoftext|>", None),
-    ("One.\r\n\r\nTwo.", r"\n\n", r"data.separator='\n\n' occurs nowhere (but '\r\n\r\n' does)"),
-    ("One.\n\nTwo.", r"\r\n\r\n", r"data.separator='\r\n\r\n' occurs nowhere (but '\n\n' does)"),
-    ("One. Two.", "---", "data.separator='---' occurs nowhere"),
+    ("One.\r\n\r\nTwo.", r"\n\n", r"data.separator='\n\n' occurs nowhere"),
     ("One.---Two.", "---", None),
 ]
 
