@@ -57,7 +57,7 @@ class TextConfig(CorpusConfig):
         return self.separator.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
-def open_text(config: TextConfig) -> Corpus:
+def open_text(config: TextConfig) -> Texts:
     """The corpus of a `TextConfig`. Raises UserError, naming `data.path`, for files that are
     missing or not UTF-8; of several, those that are not are skipped."""
     if not config.path:

@@ -147,11 +147,9 @@ def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
         for config in (
             preset("data", "tales"),
             preset("data", "tales", seed=1),
-            preset("data", "tales", n_bytes=5_000_000),
-            preset("data", "tales", val_fraction=0.2),
         )
     }
-    assert len(prints) == 4
+    assert len(prints) == 2
     assert Tales(preset("data", "tales")).fingerprint() in prints
     changed = tmp_path / "tales_grammar.py"
     changed.write_bytes(Path(tales_grammar.__file__).read_bytes() + b"\n# changed\n")
@@ -159,13 +157,7 @@ def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
     assert Tales(preset("data", "tales")).fingerprint() not in prints
 
 
-@pytest.mark.parametrize(
-    "setting, value",
-    [
-        ("n_bytes", 9_999),
-        ("val_fraction", math.nan),
-    ],
-)
+@pytest.mark.parametrize(("setting", "value"), [("n_bytes", 9_999), ("val_fraction", math.nan)])
 def test_settings_out_of_range_are_named(setting, value):
     with pytest.raises(ValueError, match=rf"^{setting}: .*; give"):
         preset("data", "tales", **{setting: value})

@@ -26,9 +26,7 @@ def text_config(path: Path | str | None, **settings: object) -> TextConfig:
 
 
 def open_single(path: Path | str, **settings: object) -> Texts:
-    corpus = open_text(text_config(path, **settings))
-    assert isinstance(corpus, Texts)
-    return corpus
+    return open_text(text_config(path, **settings))
 
 
 def split_texts(path: Path | str, **settings: object) -> tuple[str, str]:
