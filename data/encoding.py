@@ -140,7 +140,7 @@ def write_tokens(corpus: Corpus, tokenizer: Tokenizer, folder: Path) -> None:
     if the disk refuses."""
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     encode = partial(_encode, tokenizer, np.array(separator(corpus, tokenizer), np.uint32))
-    known = {"dtype": dtype, "bytes": 0, "ends": 0, "has_bits": False}
+    known: dict[str, Any] = {"dtype": dtype, "bytes": 0, "ends": 0, "has_bits": False}
     with publish(folder) as temporary:
         with (
             ThreadPoolExecutor(THREADS) as pool,

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from rich.filesize import decimal
 
-from common.errors import UserError, check_range, pluralize, print_note, printable
+from common.errors import UserError, check_range, pluralize, printable
 from data.corpus import SAMPLE, Corpus, CorpusConfig, Document, Text, text_of
 from data.decoding import NotText, decoded
-from data.files import find_files, local_path, readable
+from data.files import find_files, readable
 from data.split import split_documents
 from data.tokenizer import END
 
@@ -42,11 +42,6 @@ class TextConfig(CorpusConfig):
 
     def undivided(self) -> TextConfig:
         return replace(self, val_fraction=1.0)
-
-    def without_trust(self) -> TextConfig:
-        if self.path and local_path(self.path).is_dir():  # it can be large, such as the whole disk
-            print_note(f"note: reading the text that the run names: {self.path}")
-        return self
 
     @property
     def divider(self) -> str | None:
