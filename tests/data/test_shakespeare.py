@@ -1,12 +1,11 @@
-"""Tiny Shakespeare from a real, local HTTP server: only a verified file is kept."""
+"""Tiny Shakespeare from a URL: only a verified file is kept."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import http.client
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -19,80 +18,49 @@ PLAY = b"First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 30
 REAL = Path(__file__).parents[3] / "shared" / "tinyshakespeare" / "input.txt"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.requests.append(self.path)  # type: ignore[attr-defined]
-        if self.path == "/error":
-            self.send_error(500)
-            return
-        body = PLAY.replace(b"Citizen", b"Senator") if self.path == "/wrong" else PLAY
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if self.path == "/broken" else body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+def config(source: Path, cache: Path) -> ShakespeareConfig:
+    sha256 = hashlib.sha256(PLAY).hexdigest()
+    url, cache_dir = source.as_uri(), str(cache)
+    return preset("data", "shakespeare", url=url, sha256=sha256, cache_dir=cache_dir)
 
 
-@pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.requests = []  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def config(server: ThreadingHTTPServer, page: str, cache: Path) -> ShakespeareConfig:
-    return preset(
-        "data",
-        "shakespeare",
-        url=f"http://127.0.0.1:{server.server_port}{page}",
-        sha256=hashlib.sha256(PLAY).hexdigest(),
-        cache_dir=str(cache),
-    )
-
-
-def test_a_good_file_is_downloaded_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:
-    settings = config(server, "/good", tmp_path / "cache")
+def test_a_good_file_is_downloaded_once(tmp_path: Path) -> None:
+    source = tmp_path / "play.txt"
+    source.write_bytes(PLAY)
     for _ in range(2):
-        corpus = open_shakespeare(settings)
+        corpus = open_shakespeare(config(source, tmp_path / "cache"))
         assert "".join(text_of(corpus, "train")).encode() == PLAY[: int(len(PLAY) * 0.9)]
         assert "".join(text_of(corpus, "val")).encode() == PLAY[int(len(PLAY) * 0.9) :]
-    assert server.requests == ["/good"]  # type: ignore[attr-defined]
+        source.unlink(missing_ok=True)
 
 
-def test_a_damaged_cached_file_is_downloaded_again(
-    server: ThreadingHTTPServer, tmp_path: Path
-) -> None:
-    settings = config(server, "/good", tmp_path)
-    open_shakespeare(settings)
-    (cached,) = tmp_path.rglob("input.txt")
-    cached.write_bytes(PLAY[:-1])
-    open_shakespeare(settings)
-    assert cached.read_bytes() == PLAY
-    assert len(server.requests) == 2  # type: ignore[attr-defined]
+def test_a_damaged_cached_file_is_downloaded_again(tmp_path: Path) -> None:
+    source = tmp_path / "play.txt"
+    source.write_bytes(PLAY)
+    for _ in range(2):
+        open_shakespeare(config(source, tmp_path / "cache"))
+        (cached,) = tmp_path.rglob("input.txt")
+        assert cached.read_bytes() == PLAY
+        cached.write_bytes(PLAY[:-1])
 
 
 @pytest.mark.parametrize(
-    ("page", "problem"),
+    ("answer", "problem"),
     [
-        ("/wrong", "its SHA-256 differs"),
-        ("/error", "HTTP Error 500"),
-        ("/broken", f"IncompleteRead({len(PLAY) // 2} bytes read, {len(PLAY) // 2} more"),
+        (PLAY.replace(b"Citizen", b"Senator"), "its SHA-256 differs"),
+        (OSError("HTTP Error 500"), "HTTP Error 500"),
+        (http.client.IncompleteRead(PLAY[:99], 1), "IncompleteRead(99 bytes read, 1 more"),
     ],
 )
 def test_a_failed_download_leaves_nothing(
-    server: ThreadingHTTPServer, tmp_path: Path, page: str, problem: str
+    tmp_path: Path, answer: bytes | Exception, problem: str
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        open_shakespeare(config(server, page, tmp_path / "deep/cache"))
+    opened = mock.MagicMock()
+    opened.return_value.__enter__.return_value.read.side_effect = [answer]
+    with mock.patch("urllib.request.urlopen", opened), pytest.raises(UserError) as caught:
+        open_shakespeare(config(tmp_path / "play.txt", tmp_path / "deep/cache"))
     message = str(caught.value)
-    assert message.startswith("data.url: http://127.0.0.1")
+    assert message.startswith("data.url: file:///")
     assert problem in message
     assert "data.path=" in message
     assert "\n" not in message
