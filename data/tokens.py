@@ -59,9 +59,6 @@ def prepare(
     cache, new = Path(cache_dir).expanduser(), list[Path]()
     clean(cache)
     missing = [folder for folder in (cache, *cache.parents) if not folder.exists()]
-    existing = (cache, *cache.parents)[len(missing)]
-    if not existing.is_dir():  # before a tokenizer is trained
-        raise CacheError(f"{existing} is a file; choose another folder")
     try:
         tokenizer = _find_tokenizer(corpus, tokenizer, cache, new, say)
         dataset = _find_tokens(corpus, tokenizer, cache, new, say)

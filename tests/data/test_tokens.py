@@ -20,7 +20,6 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from common.files import HOST
-from data.cache import publish
 from data.corpora import open_corpus
 from data.corpus import Corpus, Document
 from data.encoding import write_tokens
@@ -348,9 +347,12 @@ def test_an_empty_document_changes_no_other(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"^cache_dir: [^\n]*$"), publish(tmp_path / "cache" / "e"):
-        pass
-    assert (tmp_path / "cache").read_text() == "a file"
+    corpus = StubCorpus()
+    with pytest.raises(
+        UserError, match=r"^cache_dir: .*/cache/e: cannot be read or written[^\n]*$"
+    ):
+        prepare(corpus, TokenizerConfig("bpe", 300), tmp_path / "cache" / "e", 8)
+    assert corpus.reads == 0 and (tmp_path / "cache").read_text() == "a file"
 
 
 def test_the_checksum_of_tokens_stays_as_it_is(tmp_path: Path) -> None:
