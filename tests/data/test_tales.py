@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,10 +13,8 @@ import pytest
 from data import tales_grammar
 from data.tales import Grammar, Tale, Tales, read_rules, tale, tales_rules
 from launch.schema import preset
+from tests.conftest import ROOT, begin, finish
 from tests.data.derivations import derivations
-
-ROOT = Path(__file__).parents[2]
-
 
 GRAMMAR = tales_rules()
 
@@ -114,15 +109,7 @@ def test_same_bytes_in_every_process_and_on_every_platform():
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for hash_seed in ("0", "1")
+        finish(begin("-c", program, cwd=ROOT, PYTHONHASHSEED=seed)).strip() for seed in ("0", "1")
     }
     # It detects differences between platforms and Python versions, and a change of the grammar.
     assert digests == {"22006f6319fa184fd629c5c7e821da32a8dd213d0aa76e5e1f48ba04e8883ac6"}
