@@ -38,7 +38,7 @@ class Scored(NamedTuple):
     def is_same(self, other: Scored) -> bool:
         """Whether the two losses are over the same text."""
         are_whole = self.is_whole and other.is_whole
-        if self.sha256 == other.sha256:
+        if self.sha256 is not None and self.sha256 == other.sha256:
             # What is a part of a split depends on its windows.
             same_windows = self.context_length == other.context_length
             return self.n_tokens == other.n_tokens and (are_whole or same_windows)
