@@ -23,10 +23,9 @@ import math
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
@@ -34,19 +33,16 @@ from common.device import choose_device
 from common.errors import UserError, as_mistake, check_choice, check_folder, print_note, printable
 from common.files import naming, new_file, open_regular, read_json, real_path
 from common.settings import Values, build
-from data.cache import CacheError
-from data.corpus import Corpus
-from data.encoding import Dataset
 from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
-from live.models import initial_model, mean_batches, values_of
-from live.notebook import title_of
-from live.pack import BYTES, check_size, pack
-from live.page import about_run, check_page, describe, live_page
+from live.models import initial_model
+from live.notebook import page_of, text_at_hand, title_of
+from live.pack import BYTES
+from live.page import about_run, check_page
 from live.texts import page_texts
-from model import GPT, mean_outputs, wiring_matrices
+from model import wiring_matrices
 from observe.attention import Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
@@ -112,14 +108,13 @@ class LookConfig:
                     f"{name}: is for the page in which the model runs; leave it out, or give "
                     "html=FILE without text and steps"
                 )
-        if self.steps == "all" and self.checkpoint == "best":
-            raise ValueError("steps: all are more than checkpoint=best; leave one of them out")
+        for name in ("steps", "checkpoints"):
+            if getattr(self, name) == "all" and self.checkpoint == "best":
+                raise ValueError(
+                    f"{name}: all are more than checkpoint=best; leave one of them out"
+                )
         if self.start != "document" and self.text is None:
             raise ValueError("start: is that of a text; give one, or leave start out")
-        if self.checkpoints == "all" and self.checkpoint == "best":
-            raise ValueError(
-                "checkpoints: all are more than checkpoint=best; leave one of them out"
-            )
 
     @property
     def is_live(self) -> bool:
@@ -160,31 +155,16 @@ def write_live_page(file: Path, opened: OpenRun, config: LookConfig) -> None:
     """Write the page in which the model runs."""
     weights, tokenizer = config.weights or "float16", opened.tokenizer
     check_page(opened.model, tokenizer, weights)
-    models = all_models(opened) if config.checkpoints == "all" else [(opened.step, opened.model)]
-    corpus, dataset = load_text(opened, config.cache_dir)
-    context_length = opened.config.model.context_length
-    batches, where = mean_batches(dataset, tokenizer, context_length)
-    packed: dict[int, str] = {}
-    for step, model in models:
-        check_size(model.n_parameters, len(packed) + 1, weights)
-        packed[step] = pack(values_of(model, mean_outputs(model, batches)), weights)
+    checkpoints = all_checkpoints(opened) if config.checkpoints == "all" else [opened]
+    corpus, dataset = text_at_hand(opened, config.cache_dir)
     tokens = dataset.val if dataset else None
-    run: dict[str, Any] = {
+    run = {
         "name": title_of(opened, config.name),
         "about": about(opened),
-        "means": where,
-        **page_texts(corpus, tokens, tokenizer, context_length),
+        **page_texts(corpus, tokens, tokenizer, opened.config.model.context_length),
     }
-    names = head_names(opened.run, packed)
-    data = describe(opened.model, [*packed], weights, tokenizer, run, names)
-    try:
-        with new_file(file) as temporary:
-            text = live_page(data, [*packed.values()], run["name"], run["about"])
-            temporary.write_text(text, "utf-8")
-    except OSError as error:
-        raise UserError(
-            f"html: {file} cannot be written ({error.strerror}); give another file"
-        ) from error
+    with new_file(file) as temporary:
+        temporary.write_text(page_of(opened, checkpoints, weights, dataset, run), "utf-8")
     print(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB): open it in a browser, and type")
 
 
@@ -201,31 +181,15 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     print(f"Wrote {opened.run.path / NAME}, over {found['where']}")
 
 
-def all_models(opened: OpenRun) -> Iterator[tuple[int, GPT]]:
-    """By step, the models of all checkpoints that the run kept, and before them that with which it
-    began, where its seed can make it again."""
+def all_checkpoints(opened: OpenRun) -> Iterator[OpenRun]:
+    """The run with the model of each checkpoint that it kept, and before them with that with which
+    it began, where its seed can make it again."""
     stored = read_settings(opened.run.config_file)
     seed = stored.get("seed")
     if stored.get("init_from") is None and type(seed) is int and 0 <= seed < 2**63:
-        model = opened.model
-        first = initial_model(model.config, model.vocab_size, seed)
-        yield 0, first.to(next(opened.model.parameters()).device)
-    for checkpoint in each_checkpoint(opened):
-        yield checkpoint.step, checkpoint.model
-
-
-def load_text(opened: OpenRun, cache_dir: str) -> tuple[Corpus, Dataset] | tuple[None, None]:
-    """The text of the run, and its tokens; None, with a note on standard
-    error, if it is not at hand, or no longer the one that the run was trained on."""
-    if corpus_of(opened.run) is None:
-        return None, None
-    try:
-        return opened.text(cache_dir)
-    except CacheError:
-        raise
-    except UserError as error:
-        print_note(f"note: the page begins with a tale: {error}")
-        return None, None
+        first = initial_model(opened.model.config, opened.model.vocab_size, seed)
+        yield replace(opened, model=first.to(next(opened.model.parameters()).device), step=0)
+    yield from each_checkpoint(opened)
 
 
 def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
@@ -297,7 +261,7 @@ def about(opened: OpenRun) -> str:
     """A sentence on a run, and a line with its model, data, loss and date, as far as they are
     known."""
     data, parts = corpus_of(opened.run), []
-    try:
+    with suppress(OSError, ValueError, TypeError, KeyError):  # it is still in training
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))
         if math.isfinite(loss + bpb) and step == opened.step:
@@ -305,18 +269,13 @@ def about(opened: OpenRun) -> str:
                 f"validation loss {loss:.3f} nats per token ({bpb:.3f} bits per byte) at step "
                 f"{step:,.0f}"
             )
-    except (OSError, ValueError, TypeError, KeyError):
-        pass  # it is still in training
-    try:
-        with open_regular(opened.run.log_file) as file:
-            parts.append(f"trained on {date.fromisoformat(file.read(10).decode())}")
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError, ValueError), open_regular(opened.run.log_file) as file:
+        parts.append(f"trained on {date.fromisoformat(file.read(10).decode())}")
     return about_run(opened.model, data.name if data else None, parts)
 
 
 def new_page(html: str, opened: OpenRun) -> Path:
-    """The file of a page. Raises UserError for mistakes that would otherwise fail only after the
+    """The file of a page. Raises UserError or OSError for what would otherwise fail only after the
     log was written."""
     path = Path(html)
     if is_latest(path.parent):
@@ -325,13 +284,9 @@ def new_page(html: str, opened: OpenRun) -> Path:
         raise UserError(f"html: {path.parent} is not a folder; give another one")
     try:
         path.touch(exist_ok=False)  # some file systems refuse files in writable folders
-        path.unlink()
     except FileExistsError:
         raise UserError(f"html: {path} exists; give another file, or move it") from None
-    except OSError as error:
-        raise UserError(
-            f"html: {path} cannot be created ({error.strerror}); give another file"
-        ) from error
+    path.unlink()
     return path
 
 

@@ -1,20 +1,25 @@
-"""An open run in a notebook: the maps of a text, or the page in which the model runs."""
+"""An open run in a notebook: the maps of a text, or the page in which the model runs; and such a
+page with any checkpoints of the run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from common.errors import UserError
+from common.errors import UserError, print_note
 from common.files import real_path
 from data.cache import CacheError
+from data.corpus import Corpus
+from data.encoding import Dataset
 from data.tales import Tales
 from inference.corpus import corpus_of
 from inference.opening import OpenRun
 from live.models import mean_batches, values_of
-from live.pack import pack
-from live.page import about_run, check_page, describe, live_page, run_title
+from live.pack import check_size, pack
+from live.page import Names, about_run, check_page, describe, live_page, run_title
 from live.texts import perfect_reader
 from model import mean_outputs, record_attention, wiring_matrices
 from tensorboard_attention import show
@@ -59,28 +64,59 @@ def _maps(opened: OpenRun, text: str, start: str) -> Viewer:
 
 
 def _live_page(opened: OpenRun, text: str) -> Viewer:
-    model, tokenizer = opened.model, opened.tokenizer
-    check_page(model, tokenizer, WEIGHTS)
-    try:
-        corpus, dataset = opened.text()
-    except CacheError:
-        raise
-    except UserError:
-        corpus, dataset = None, None
-    batches, where = mean_batches(dataset, tokenizer, model.config.context_length)
-    reader = perfect_reader(text, tokenizer) if isinstance(corpus, Tales) else []
+    check_page(opened.model, opened.tokenizer, WEIGHTS)
+    corpus, dataset = text_at_hand(opened)
+    reader = perfect_reader(text, opened.tokenizer) if isinstance(corpus, Tales) else []
     run: dict[str, Any] = {
         "name": title_of(opened),
-        "about": about_run(model, None, [f"step {opened.step:,}"]),
-        "means": where,
+        "about": about_run(opened.model, None, [f"step {opened.step:,}"]),
         "prompt": text,
         "examples": {},
         "reader": {text: reader} if reader else {},
     }
-    names = {opened.step: known} if (known := opened.head_names()) else {}
-    data = describe(model, [opened.step], WEIGHTS, tokenizer, run, names)
-    packed = [pack(values_of(model, mean_outputs(model, batches)), WEIGHTS)]
-    return Viewer(live_page(data, packed, run["name"], run["about"]))
+    return Viewer(page_of(opened, [opened], WEIGHTS, dataset, run))
+
+
+def page_of(
+    opened: OpenRun,
+    checkpoints: Iterable[OpenRun],
+    weights: str,
+    dataset: Dataset | None,
+    run: dict[str, Any],
+) -> str:
+    """The page in which these checkpoints of a run can be chosen, ascending by step.
+
+    dataset: over which the means of parts are; None: over a tale. run: that of `describe`, without
+        what it says of these means.
+    """
+    model, tokenizer = opened.model, opened.tokenizer
+    batches, where = mean_batches(dataset, tokenizer, model.config.context_length)
+    packed: dict[int, str] = {}
+    names: dict[int, Names] = {}
+    for checkpoint in checkpoints:
+        check_size(model.n_parameters, len(packed) + 1, weights)
+        values = values_of(checkpoint.model, mean_outputs(checkpoint.model, batches))
+        packed[checkpoint.step] = pack(values, weights)
+        if known := checkpoint.head_names():
+            names[checkpoint.step] = known
+    data = describe(model, [*packed], weights, tokenizer, {**run, "means": where}, names)
+    return live_page(data, [*packed.values()], run["name"], run["about"])
+
+
+def text_at_hand(
+    opened: OpenRun, cache_dir: str | Path = ".cache"
+) -> tuple[Corpus, Dataset] | tuple[None, None]:
+    """The text of the run, and its tokens; None, with a note on standard error, if it is not at
+    hand, or no longer the one that the run was trained on."""
+    if corpus_of(opened.run) is None:
+        return None, None
+    try:
+        return opened.text(cache_dir)
+    except CacheError:
+        raise
+    except UserError as error:
+        print_note(f"note: the page has a tale in place of the run's text: {error}")
+        return None, None
 
 
 def title_of(opened: OpenRun, name: str | None = None) -> str:

@@ -18,13 +18,13 @@ from live.pack import check_size
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
 from tensorboard_attention import export
 from tensorboard_attention.export import as_json, document, joined
+from tensorboard_attention.naming import HeadName
 
 if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
     from data.tokenizer import Tokenizer
     from model import GPT, ModelConfig
-    from tensorboard_attention.naming import HeadName
 
-    Names = Sequence[Sequence[HeadName]]  # by layer and head
+Names = Sequence[Sequence[HeadName]]  # by layer and head
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"

@@ -118,7 +118,7 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     done = command("look", "run=text", "html=lost.html", cwd=run.parent)
     *_, note = done.stderr.splitlines()
     assert done.returncode == 0
-    assert note.startswith("note: the page begins with a tale") and "text.txt" in note
+    assert note.startswith("note: the page has a tale in place") and "text.txt" in note
     metadata = data_in(run.parent / "lost.html")["run"]
     assert metadata["prompt"] and re.fullmatch(r"a tale \(\d+ tokens\)", metadata["means"])
     found = weights_in(run.parent / "lost.html", 0)
