@@ -103,17 +103,18 @@ class TensorBoard(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         if trainer.summary is not None:
-            self._add_result(result(trainer.summary), trainer.state.step)
+            self._add_result(trainer.summary, trainer.state.step)
             self._add_embeddings(trainer.state.step)
         self.writer.close()
 
-    def _add_result(self, metrics: dict[str, float], step: int) -> None:
+    def _add_result(self, summary: Summary, step: int) -> None:
+        result = {"result/bpb": summary.val_bpb, "result/seconds": summary.seconds}
         # `add_hparams` would write them to another file, which wandb would read twice.
         file: Any = self.writer.file_writer
-        for summary in hparams(hyperparameters(self.context), metrics):
-            if summary.value[0].tag not in self._there(step):
-                file.add_summary(summary, step)
-        self._add(metrics, step)
+        for record in hparams(hyperparameters(self.context), result):
+            if record.value[0].tag not in self._there(step):
+                file.add_summary(record, step)
+        self._add(result, step)
 
     def _add_embeddings(self, step: int) -> None:
         decode = self.context.dataset.tokenizer.decode_bytes
@@ -156,11 +157,6 @@ def hyperparameters(context: RunContext) -> dict[str, int | float | str]:
     ]
     found = {name: _value(settings[name]) for name in names if settings[name] is not None}
     return {**found, "seed": str(settings["seed"])}  # TensorBoard shows the number 1 as 1.0000
-
-
-def result(summary: Summary) -> dict[str, float]:
-    """The metrics of a finished run by tag."""
-    return {"result/bpb": summary.val_bpb, "result/seconds": summary.seconds}
 
 
 def _value(setting: object) -> int | float | str:
