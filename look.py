@@ -42,14 +42,13 @@ from live.notebook import page_of, text_at_hand, title_of
 from live.pack import BYTES
 from live.page import about_run, check_page
 from live.texts import page_texts
-from model import wiring_matrices
 from observe.attention import Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
 from store.results import TAG, evidence_of, head_names, last_names, open_log
 from store.run import Run, is_latest
 from store.settings import read_settings
-from tensorboard_attention import encode, page
+from tensorboard_attention import page
 from tensorboard_attention.evidence import NAME
 from tensorboard_attention.scores import Heads
 from tensorboard_attention.strict import from_json, to_json
@@ -205,25 +204,22 @@ def look_at(text: str, opened: OpenRun, config: LookConfig) -> Entries:
     tag = f"{'bare ' if is_bare else ''}text: {text[:40]}"
     if len(text) > 40:  # two long texts that begin alike are different probes
         tag += f"… {crc32(text.encode()):08x}"
-    entries, floor = [], opened.floor(kept)
-    with naming(opened.run.path):
-        events = open_events(opened.run.path)
+    steps, floor = [], opened.floor(kept)
+    with naming(opened.run.path), open_events(opened.run.path) as events:
         for checkpoint in each_checkpoint(opened) if config.steps == "all" else [opened]:
-            probe = Probe(events, checkpoint.model, checkpoint.tokenizer, kept, tag, floor)
-            wires = wiring_matrices(checkpoint.model, probe.tokens[0])
+            probe = Probe(events, checkpoint.model, tokenizer, kept, tag, floor)
             names = checkpoint.head_names()
-            known = Heads({}, {}, names) if names else None
-            maps, said = probe.log(checkpoint.step, known, wiring=wires)
-            shown = encode(maps, probe.spelled, wiring=wires, names=names, guesses=said)
-            entries.append((tag, checkpoint.step, shown))
-        events.close()
-    steps = ", ".join(f"{step}" for _, step, _ in entries)
+            probe.log(checkpoint.step, Heads({}, {}, names) if names else None)
+            steps.append(checkpoint.step)
     folder = real_path(opened.run.path)
     logdir = opened.run.path.parent if opened.run.path.name else folder.parent
-    print(f"Logged to {opened.run.path}, step{'s' * (len(entries) > 1)} {steps}.")
+    print(
+        f"Logged to {opened.run.path}, step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}."
+    )
     print(f"View: tensorboard --logdir {shlex.quote(str(logdir))}")
     print(f"{link(folder, tag)} (if TensorBoard names another port than 6006, use that)")
-    return entries
+    index = open_log(opened.run.path)
+    return [(tag, step, [*index.maps(".", tag, step)]) for step in steps]
 
 
 def link(folder: Path, tag: str) -> str:

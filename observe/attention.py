@@ -133,11 +133,11 @@ class AttentionMaps(Callback):
             return
         with eval_mode(self.probe.model):
             if self.heads is None:
-                maps, _ = self.probe.log(step)
+                maps = self.probe.log(step)
             else:
                 heads, where = self.heads.measure(self.named[1]), self.heads.documents.where
                 self.named = step, heads.names
-                maps, _ = self.probe.log(step, heads, where, self.heads.wiring())
+                maps = self.probe.log(step, heads, where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
 
@@ -212,16 +212,14 @@ class Probe:
         heads: Heads | None = None,
         where: str = THIS_TEXT,
         wiring: Float[Tensor, "3 layer head layer writer"] | None = None,
-    ) -> tuple[list[Maps], Guesses | None]:
-        """Log the current maps; return them, and what the model says of the tokens beside what can
-        be known of them.
+    ) -> list[Maps]:
+        """Log the current maps, and return them.
 
         heads: what heads do, to show instead of what they do on this text. where: the text on which
             it, and the wiring, were measured.
         wiring: to show instead of that in this text.
         """
         maps, hidden = read_maps(self.model, self.tokens)
-        guesses = self._guesses(hidden)
         given = Heads({}, {}, []) if heads is None else heads
         measured = dict.fromkeys(given.scores, where)
         if wiring is None:  # this run has no text in which heads copy
@@ -239,11 +237,11 @@ class Probe:
             wiring=wiring,
             counts=given.counts,
             names=given.names or None,
-            guesses=guesses,
+            guesses=self.guesses(hidden),
         )
-        return maps, guesses
+        return maps
 
-    def _guesses(self, hidden: Float[Tensor, "1 token d_model"]) -> Guesses | None:
+    def guesses(self, hidden: Float[Tensor, "1 token d_model"]) -> Guesses | None:
         """What the model says of every token, beside what a perfect reader says; None if nothing is
         known but what begins a document, which is certain."""
         floor, decode = self.floor, self.tokenizer.decode_bytes

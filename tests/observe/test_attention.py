@@ -98,8 +98,9 @@ def test_what_can_come_next_is_said_though_the_model_rules_it_out(tmp_path: Path
     known = chances.argmin(-1).tolist()
     floor = Floor(np.array([0.0, 1.0, 1.0]), [{token: 1.0} for token in known])
     tokenizer = fixed_tokenizer("byte")
-    with open_events(tmp_path) as writer:
-        _, guesses = Probe(writer, gpt, tokenizer, tokens, "a", floor).log(0)
+    with open_events(tmp_path) as writer, torch.no_grad():
+        probe = Probe(writer, gpt, tokenizer, tokens, "a", floor)
+        guesses = probe.guesses(gpt.hidden(probe.tokens))
     assert guesses and chances.amin() < MIN_SAID
     for rows, token, likely in zip(guesses.next_tokens, known, chances.argmax(-1), strict=True):
         assert rows[-1][::2] == (bytes([token]), 1.0) and rows[0][0] == bytes([int(likely)])
