@@ -30,20 +30,13 @@ Tensors = Mapping[str, np.ndarray]
 
 def check_size(n_parameters: int, n_checkpoints: int, weights: str) -> None:
     """Raise UserError if the page would be too large for a browser."""
-
-    def size(n_checkpoints: int, weights: str) -> float:
-        return n_parameters * n_checkpoints * BYTES[weights] * 4 / 3
-
-    needed = size(n_checkpoints, weights)
-    if needed <= MAX_BYTES:
-        return
-    ways = ["weights=int8"] * (size(n_checkpoints, "int8") <= MAX_BYTES)
-    ways += ["checkpoints=one"] * (size(1, weights) <= MAX_BYTES)
-    raise UserError(
-        f"weights: a page with {n_checkpoints} x {n_parameters:,} parameters as {weights} would "
-        f"have about {needed / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that browsers "
-        "take; " + (f"give {' or '.join(ways)}" if ways else "choose a smaller model")
-    )
+    size = n_parameters * n_checkpoints * BYTES[weights] * 4 / 3  # in base64
+    if size > MAX_BYTES:
+        raise UserError(
+            f"weights: a page with {n_checkpoints} x {n_parameters:,} parameters as {weights} has "
+            f"about {size / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that browsers "
+            "take; give weights=int8, checkpoints=one or a smaller model"
+        )
 
 
 def pack(tensors: Tensors, weights: str) -> str:

@@ -16,7 +16,6 @@ from store.results import read_measured
 from store.run import Run
 
 EVENTS = "events.out.tfevents.*"
-MAX_POINTS = 1000  # of a curve
 Curve = dict[int, list[float]]  # the values of the runs, by step
 
 
@@ -45,7 +44,7 @@ def write_curves(folder: Path, groups: Mapping[str, Sequence[Path]]) -> list[Pat
         writer.add_custom_scalars({"Mean, lowest and highest of the seeds": bands})
         for tag, curve in curves.items():
             low, high = _limits(tag)
-            for step, values in thinned(curve).items():
+            for step, values in curve.items():
                 writer.add_scalar(tag, mean(values), step)
                 writer.add_scalar(low, min(values), step)
                 writer.add_scalar(high, max(values), step)
@@ -73,10 +72,3 @@ def curves_of(runs: Sequence[Path]) -> dict[str, Curve]:
         tag: {step: curve[step] for step in sorted(curve) if len(curve[step]) == len(runs)}
         for tag, curve in found.items()
     }
-
-
-def thinned(curve: Curve) -> Curve:
-    """At most MAX_POINTS points at equal distances, with the last."""
-    stride = math.ceil(len(curve) / MAX_POINTS) or 1
-    steps = [*curve][::-1][::stride]
-    return {step: curve[step] for step in reversed(steps)}
