@@ -1,8 +1,7 @@
 """The texts of a page: one to begin with, and examples.
 
 Promises: the model was not trained on any of them. Each begins where a document does, or in a text
-that is not divided, a paragraph, a line or a sentence; and none begins or ends within a word. After
-the first text and the examples comes a word that was there before, if there is one.
+that is not divided, a paragraph, a line or a sentence; and none begins or ends within a word.
 """
 
 from __future__ import annotations
@@ -185,22 +184,13 @@ class _Finder:
         fitting = [*filter(self.fits, cut)]
         if fitting:
             return fitting[-1]
-        return _before_a_word(self.beginning(text, max(1, self.most // 2)))
+        return self.beginning(text, max(1, self.most // 2))
 
 
 def _from_a_word(text: str) -> str:
     """The first document from its first whole word on: a long one is divided between the splits,
     which can be in a word."""
     return re.sub(r"^\S+\s+(?=\S)", "", text) if text[0].islower() else text
-
-
-def _before_a_word(text: str) -> str:
-    """A text up to the last word that was there before, or else up to its last word."""
-    words = [*WORD.finditer(text)]
-    known = {word[0]: word.start() for word in reversed(words)}  # where it is first
-    again = [word for word in words if known[word[0]] < word.start()]
-    places = [word.start() for word in (*words[-1:], *again[-1:]) if text[: word.start()].strip()]
-    return text[: places[-1]].rstrip() if places else text
 
 
 def _before_name_again(text: str) -> str:
