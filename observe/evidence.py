@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -50,7 +49,7 @@ log = logging.getLogger("training")
 
 Tokens = Int64[Tensor, "window query"]
 
-MIN_TOKENS, MAX_TOKENS = 512, 32_768
+MAX_TOKENS = 32_768
 SHARE_OF_RUN = 0.01  # of the products of a run that those of measuring may be
 N_PASSAGES, N_ATTENDED, N_MOVED = 8, 3, 6  # of neurons: tokens raised and lowered
 
@@ -96,11 +95,7 @@ def measure_evidence(
         for weights in found.add(inputs, targets, [next(windows) for _ in inputs])
     )
     with torch.no_grad(), eval_mode(model):
-        if n_tokens < N_TOKENS:  # names rest on no fewer than at every logged step
-            deque(maps, 0)
-            heads = HeadNames(model, spelled, documents_of(model, dataset)).measure(before)
-        else:
-            heads = HeadNames(model, spelled, documents).measure(before, maps)
+        heads = HeadNames(model, spelled, documents).measure(before, maps)
     config = model.config
     places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
@@ -284,7 +279,7 @@ class EvidenceFile(Callback):
         # is below the head is not read again. In training, its gradient takes two thirds.
         passes = 1 + model.config.n_layers * model.config.n_heads
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
-        n_tokens = min(MAX_TOKENS, max(MIN_TOKENS, affordable))
+        n_tokens = min(MAX_TOKENS, max(N_TOKENS, affordable))
         try:
             before = self.maps.named[1]
             found = measure_evidence(model, context.corpus, dataset, state.step, before, n_tokens)
