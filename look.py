@@ -79,10 +79,9 @@ class LookConfig:
 
     def __post_init__(self) -> None:
         check_folder("cache_dir", self.cache_dir)
-        if self.text == "":
-            raise ValueError("text: is empty; give the text to look at")
-        if self.html == "":
-            raise ValueError("html: is empty; give a file, such as html=page.html")
+        for name, what in (("text", "the text to look at"), ("html", "a file")):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name}: is empty; give {what}")
         if self.text is None and self.html is None and not self.evidence:
             raise ValueError(
                 "text: is missing; give the text to look at, html=FILE for a page in which the "
@@ -97,12 +96,11 @@ class LookConfig:
             raise ValueError("target: is the next token of a circuit; add circuit=true")
         check_choice("start", self.start, STARTS)
         check_choice("steps", self.steps, ("last", "all"))
-        if self.weights is not None:
-            check_choice("weights", self.weights, BYTES)
-        if self.checkpoints is not None:
-            check_choice("checkpoints", self.checkpoints, ("one", "all"))
-        for name in ("weights", "checkpoints"):
-            if getattr(self, name) is not None and not self.is_live:
+        for name, choices in {"weights": BYTES, "checkpoints": ("one", "all")}.items():
+            if (value := getattr(self, name)) is None:
+                continue
+            check_choice(name, value, choices)
+            if not self.is_live:
                 raise ValueError(
                     f"{name}: is for the page in which the model runs; leave it out, or give "
                     "html=FILE without text and steps"
@@ -127,26 +125,19 @@ def main(values: Values) -> None:
     page_file = None if config.html is None else new_page(config.html, opened)
     if config.evidence:
         write_evidence_of(opened, config)
-        if config.text is None and config.html is None:
-            return
-    if config.is_live:
-        assert page_file
-        write_live_page(page_file, opened, config)
-        return
-    if config.text is None:
-        entries = logged_maps(opened.run)
-    elif config.circuit or config.reader:
+    if config.text is not None and (config.circuit or config.reader):
         if config.circuit:
             print_circuit(opened, config.text, config.start, config.target, config.cache_dir)
         if config.reader:
             print_reader(opened, config.text, config.start)
         return
-    else:
-        entries = look_at(config.text, opened, config)
-    if page_file:
+    entries = None if config.text is None else look_at(config.text, opened, config)
+    if page_file and config.is_live:
+        write_live_page(page_file, opened, config)
+    elif page_file:
         name = title_of(opened, config.name)
         *_, figures = about(opened).splitlines()
-        page(page_file, entries, f"Attention of {name}", figures, name)
+        page(page_file, entries or logged_maps(opened.run), f"Attention of {name}", figures, name)
         print(f"Wrote {page_file}")
 
 
@@ -276,8 +267,6 @@ def new_page(html: str, opened: OpenRun) -> Path:
     path = Path(html)
     if is_latest(path.parent):
         path = opened.run.path / path.name
-    if not path.parent.is_dir():
-        raise UserError(f"html: {path.parent} is not a folder; give another one")
     try:
         path.touch(exist_ok=False)  # some file systems refuse files in writable folders
     except FileExistsError:
