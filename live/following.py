@@ -16,7 +16,6 @@ from live.page import code, style, with_tables, worker_code
 from live.tokenizer import javascript
 from tensorboard_attention.export import LOADER, as_json, document
 
-MODULES = ("goingon", "following")  # beside those of every live page
 STYLE = "following.css"
 NEEDS = "This page needs JavaScript to run the model. Turn it on."
 
@@ -34,7 +33,7 @@ def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
     if data["tokenizer"]["pattern"] not in {javascript(pattern) for pattern in PATTERNS}:
         raise ValueError("its tokenizer has an unknown pattern")
     run, tables = data["run"], {**with_tables(data), "steps": [*versions], "versions": versions}
-    script = code(MODULES, "startFollowing", '"follow/worker" + location.search')
+    script = code("following", "startFollowing", '"follow/worker" + location.search')
     policy = (
         f"default-src 'none'; script-src {_source(LOADER)} {_source(script)}; worker-src 'self'; "
         "style-src 'unsafe-inline'; img-src blob: data:; connect-src 'self'; base-uri 'none'; "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +29,7 @@ Names = Sequence[Sequence[HeadName]]  # by layer and head
 
 STATIC = Path(__file__).parent / "static"
 STYLE = "live.css"
-# Each imports only those before it. What shows maps is the tab's.
-WORKER = (
-    *("weights", "arithmetic", "engine", "memory", "edits", "reading", "window", "sampling"),
-    *("insight", "subsets", "worker"),
-)
-TAB_ALONE = (
-    *("source", "order", "scores", "headcurves", "wiring", "learned"),
-    *("neurons", "induction", "guesses", "notes", "compare", "app"),
-)
-SHARED = tuple(name for name in export.MODULES if name.removesuffix(".js") not in TAB_ALONE)
-PAGE = (
-    *("tokenizer", "views", "link", "asking", "vocabulary", "window", "study", "perfect", "bars"),
-    *("next", "surprise", "steps", "switches", "writing", "lens", "writers"),
-    *("circuit", "activity", "reasons", "smallest", "understanding", "foot", "tour", "layout"),
-    *("author", "app"),
-)
+IMPORT = re.compile(r'^import [^;]*"\./(\w+)\.js";$', re.MULTILINE)
 WRITERS = {"tales": "A storyteller", "shakespeare": "A playwright"}  # by what they were trained on
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; worker-src blob:; style-src 'unsafe-inline'; "
@@ -146,18 +132,29 @@ def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about
     return document(title, about, NEEDS, POLICY, style(), elements, code())
 
 
-def code(more: Iterable[str] = (), start: str = "start", worker: str | None = None) -> str:
-    """The script of the page, with `more` modules, which calls `start` with the address of the
-    worker's script: the JavaScript expression `worker`, or by default that of a Blob."""
-    page = [STATIC / f"{name}.js" for name in (*PAGE, *more)]
-    shared = [export.STATIC / name for name in SHARED]
+def code(module: str = "app", start: str = "start", worker: str | None = None) -> str:
+    """The script of the page, which calls `start` of a module with the address of the worker's
+    script: the JavaScript expression `worker`, or by default that of a Blob."""
     blob = f'new Blob([{json.dumps(worker_code())}], {{ type: "text/javascript" }})'
-    return f"{joined([*shared, *page])}\n{start}({worker or f'URL.createObjectURL({blob})'});"
+    script = joined(modules(module).values())
+    return f"{script}\n{start}({worker or f'URL.createObjectURL({blob})'});"
 
 
 def worker_code() -> str:
     """The script of the worker."""
-    return joined([STATIC / f"{name}.js" for name in WORKER])
+    return joined(modules("worker").values())
+
+
+@cache
+def modules(name: str) -> dict[str, Path]:
+    """By name, the files of a module and of all that it imports, of the page or of the tab, each
+    after those that it imports."""
+    own = STATIC / f"{name}.js"
+    path = own if own.exists() else export.STATIC / own.name
+    found: dict[str, Path] = {}
+    for imported in IMPORT.findall(path.read_text("utf-8")):
+        found |= modules(imported)
+    return {**found, name: path}
 
 
 def style(*more: str) -> str:

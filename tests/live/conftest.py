@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import settings
 from playwright import sync_api
 
-from live.page import WORKER
+from live.page import modules
 from model import GPT, record_attention
 from tensorboard_attention import export
 from tensorboard_attention.tests.conftest import browser
@@ -66,7 +66,7 @@ def module(empty_page: sync_api.Page) -> Call:
 def engine(empty_page: sync_api.Page) -> Call:
     """engine("(x) => ...", x): what a function returns that sees what the modules of the engine
     export, and `load`, which makes a model of what `packed` returns."""
-    for name in WORKER[:-1]:
+    for name in [*modules("worker")][:-1]:
         empty_page.evaluate(f"import('/{name}.js').then((found) => Object.assign(window, found))")
     empty_page.evaluate(
         """() => {

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from playwright import sync_api
 
 from launch.schema import preset
-from live.page import STATIC, WORKER
+from live.page import worker_code
 from model import GPT, ablate, record_attention
-from tensorboard_attention.export import joined
 from tests.live.drawn import build, ids_for, packed, triangle
 
 NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
@@ -57,7 +56,7 @@ def checkpoints() -> list[GPT]:
 def ask(browser: sync_api.Browser, checkpoints: list[GPT]) -> Iterator[Ask]:
     """ask(questions, then): all messages of the worker, which has loaded two checkpoints."""
     page = browser.new_page()
-    page.evaluate(START, joined(STATIC / f"{name}.js" for name in WORKER))
+    page.evaluate(START, worker_code())
     numbers = iter(range(10**6))
 
     def ask_it(*questions: dict[str, Any], then: tuple[dict[str, Any], ...] = ()) -> Any:
