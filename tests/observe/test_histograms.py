@@ -23,16 +23,12 @@ def events(folder: Path) -> EventAccumulator:
 
 
 def assert_matches(histogram: object, tensor: Tensor) -> None:
-    """Assert that the statistics and buckets of the histogram are those of the tensor."""
+    """Assert that the statistics of the histogram are those of the tensor."""
     value, numbers = histogram.histogram_value, tensor.flatten().double()  # type: ignore[attr-defined]
     assert value.num == numbers.numel() == sum(value.bucket)
     assert value.min == numbers.min() and value.max == numbers.max()
     assert value.sum == pytest.approx(numbers.sum().item(), abs=1e-9)
     assert value.sum_squares == pytest.approx((numbers**2).sum().item())
-    below = 0.0
-    for limit, count in zip(value.bucket_limit, value.bucket, strict=True):
-        below += count
-        assert abs((numbers < limit).sum().item() - below) <= 1  # the last bucket is closed
 
 
 class Copies(Callback):

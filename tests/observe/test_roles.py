@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from data.batches import UNSCORED
@@ -22,9 +20,7 @@ from launch.schema import preset
 from model import GPT
 from observe.context import RunContext
 from observe.losses_file import LossesFile
-from observe.metrics_file import MetricsFile
 from observe.roles import Outputs, scored_texts, target_bits
-from observe.tensorboard import TensorBoard, open_events
 from tensorboard_attention.losses import read_losses
 from tests.conftest import small_config
 from tests.observe.conftest import run_context, trainer_at
@@ -122,22 +118,3 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
             "steps": {step: found["steps"][step] for step in kept}
             | {"15": read_losses(tmp_path)["steps"]["15"]},
         }
-
-
-def test_they_are_in_metrics_jsonl_and_in_tensorboard(tmp_path: Path) -> None:
-    context = tales_context(tmp_path, 30)
-    outputs = Outputs(context)
-    (tmp_path / "config.yaml").touch()
-    trainer = trainer_at(context, 10)
-    for observer in (
-        MetricsFile(context, outputs),
-        TensorBoard(context, outputs, writer := open_events(tmp_path)),
-    ):
-        observer.on_start(trainer_at(context, 0))
-        observer.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.5))
-    writer.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    line = json.loads((tmp_path / "metrics.jsonl").read_text())
-    for tag, value in outputs.losses(10).items():
-        assert line[tag] == value
-        assert events.Scalars(tag)[0].value == pytest.approx(value)
