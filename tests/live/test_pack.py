@@ -62,6 +62,12 @@ def test_the_browser_reads_exactly_these_weights(module: Call, weights: str) -> 
         assert np.array_equal(np.array(bits, np.uint32), wanted), name
 
 
+@pytest.mark.parametrize(("weights", "most"), [("float16", 2.3), ("int8", 1.3), ("float32", 5)])
+def test_a_weight_takes_as_many_bytes_as_the_guide_says(weights: str, most: float) -> None:
+    matrix = np.random.default_rng(0).normal(0, 0.05, (1000, 800)).astype(np.float32)
+    assert len(pack({"matrix": matrix}, weights)) / matrix.size <= most
+
+
 def test_a_number_too_large_for_16_bits_is_refused() -> None:
     given = {"blocks.0.mlp.up.weight": array([[1, 65520]])}
     with pytest.raises(UserError, match=r"^weights: float16 .* blocks.0.mlp.up.weight"):

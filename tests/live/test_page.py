@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from playwright import sync_api
 from tokenizers import normalizers
 
 from common.errors import UserError
-from launch.schema import preset
-from live.models import initial_model, mean_batches, values_of
-from live.pack import MAX_BYTES, check_size, pack
-from live.page import can_have_page, describe, live_page, run_title
-from live.texts import page_texts
-from model import GPT, mean_outputs
+from live.pack import MAX_BYTES, check_size
+from live.page import can_have_page, run_title
+from model import GPT
 from tensorboard_attention.tests.conftest import HOSTILE
 from tests.conftest import TINY, small_config, succeed
 from tests.data.strings import trained
@@ -105,24 +101,3 @@ def test_a_page_that_is_too_large_is_refused() -> None:
         check_size(2 * most // n_checkpoints, n_checkpoints, "int8")
         with pytest.raises(UserError, match=r"^weights: .* 201 MB, .* weights=int8"):
             check_size(most // n_checkpoints + 500_000 // n_checkpoints, n_checkpoints, "float16")
-
-
-def size_of_page(model: GPT, steps: int) -> int:
-    """Of normally distributed weights, which compress less than trained ones."""
-    tokenizer = trained()
-    batches, where = mean_batches(None, tokenizer, 64)
-    values = values_of(model, mean_outputs(model, batches))
-    rng = np.random.default_rng(0)
-    values = {
-        name: rng.normal(0, 0.05, each.shape).astype(np.float32) for name, each in values.items()
-    }
-    packed = [pack(values, "float16")] * steps
-    run = {"means": where, **page_texts(None, None, tokenizer, 64)}
-    data = describe(model, range(steps), "float16", tokenizer, run)
-    return len(live_page(data, packed, "a run", "about it").encode())
-
-
-def test_the_page_of_the_default_model_is_small() -> None:
-    model = initial_model(preset("model", "nano"), 2048, 1)
-    assert model.n_parameters > 400_000
-    assert size_of_page(model, 1) < 3e6
