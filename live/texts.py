@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -73,7 +73,9 @@ def page_texts(
     examples = found.examples(texts)
     prompt = min(filter(None, prompts), key=len, default="")
     prompt = prompt or found.prompt(examples.get("a repeated name", texts[0]))
-    examples = {kind: _STOPS[kind](text) for kind, text in examples.items()}
+    for kind, text in examples.items():
+        _, place = KINDS[kind][0](text)
+        examples[kind] = text[:place].rstrip()
     own = [prompt, *examples.values()] if isinstance(corpus, Tales) else []
     return {
         "prompt": prompt,
@@ -111,10 +113,7 @@ class _Finder:
     def fits(self, text: str, most: int | None = None) -> bool:
         """Whether a text has at most so many tokens, by default half a context."""
         most = most or max(1, self.most // 2)
-        return len(text) <= PER_TOKEN * most and self._count(text) <= most
-
-    def _count(self, text: str) -> int:
-        return len(self.tokenizer.encode_document(text))
+        return len(text) <= PER_TOKEN * most and len(self.tokenizer.encode_document(text)) <= most
 
     def beginning(self, text: str, most: int) -> str:
         """A text, or as many of its first sentences and lines, or else words, as fit."""
@@ -164,13 +163,9 @@ class _Finder:
     def examples(self, texts: Sequence[str]) -> dict[str, str]:
         """The texts with a repeated name and with a repeated passage, if there are any."""
         found: dict[str, str] = {}
-        kinds: dict[str, tuple[Callable[[str], int], int, int]] = {
-            "a repeated name": (lambda text: _name(text)[1], MIN_MENTIONS, ENOUGH_MENTIONS),
-            "a repeated passage": (_repeated, MIN_WORDS, ENOUGH_WORDS),
-        }
-        for kind, (count, least, enough) in kinds.items():
+        for kind, (again, least, enough) in KINDS.items():
             others = [text for text in texts if text not in found.values()]
-            ranked = [(min(enough, count(text)), -len(text), text) for text in others]
+            ranked = [(min(enough, again(text)[0]), -len(text), text) for text in others]
             if ranked and max(ranked)[0] >= least:
                 found[kind] = max(ranked)[2]
         return found
@@ -178,9 +173,7 @@ class _Finder:
     def prompt(self, text: str) -> str:
         """A text up to a name that comes next, when it was mentioned twice or more; or else its
         beginning."""
-        name, _ = _name(text)
-        mentions = [match.start() for match in WORD.finditer(text) if match[0] == name]
-        cut = [text[:place].rstrip() for place in mentions[MIN_MENTIONS:]]
+        cut = [text[:place].rstrip() for place in _mentions(text)[MIN_MENTIONS:]]
         fitting = [*filter(self.fits, cut)]
         if fitting:
             return fitting[-1]
@@ -193,44 +186,8 @@ def _from_a_word(text: str) -> str:
     return re.sub(r"^\S+\s+(?=\S)", "", text) if text[0].islower() else text
 
 
-def _before_name_again(text: str) -> str:
-    """A text up to the last mention of the name that is mentioned most."""
-    name, _ = _name(text)
-    *_, last = (match.start() for match in WORD.finditer(text) if match[0] == name)
-    return text[:last].rstrip()
-
-
-def _before_passage_ends(text: str) -> str:
-    """A text up to the last word of its longest passage that comes again."""
-    words = [*re.finditer(r"\w+", text)][:MAX_WORDS]
-    length = _repeated(text)
-    end = _repeat([word[0] for word in words], length) + length
-    return text[: words[end - 1].start()].rstrip()
-
-
-_STOPS = {"a repeated name": _before_name_again, "a repeated passage": _before_passage_ends}
-
-
-def _repeated(text: str) -> int:
-    """The length in words of the longest passage that comes again after its end."""
-    words = re.findall(r"\w+", text)[:MAX_WORDS]
-    longest = 0
-    while _repeat(words, longest + 1):
-        longest += 1
-    return longest
-
-
-def _repeat(words: Sequence[str], length: int) -> int:
-    """Where a passage of so many words comes again after its end; 0 if none does."""
-    first: dict[tuple[str, ...], int] = {}
-    for at in range(len(words) - length + 1):
-        if first.setdefault(tuple(words[at : at + length]), at) + length <= at:
-            return at
-    return 0
-
-
-def _name(text: str) -> tuple[str, int]:
-    """The name that is mentioned most, and how often: a word with a capital within a sentence."""
+def _mentions(text: str) -> list[int]:
+    """Where the name is that is mentioned most: a word with a capital within a sentence."""
     words = [*WORD.finditer(text)]
     known = {
         word[0]
@@ -238,5 +195,34 @@ def _name(text: str) -> tuple[str, int]:
         if word[0].istitle()
         and re.search(r"[^\W\d_A-Z],? $", text[max(0, word.start() - 3) : word.start()])
     }
-    counts = Counter(word[0] for word in words if word[0] in known)
-    return counts.most_common(1)[0] if counts else ("", 0)
+    names = Counter(word[0] for word in words if word[0] in known).most_common(1)
+    return [word.start() for word in words if names and word[0] == names[0][0]]
+
+
+def _name_again(text: str) -> tuple[int, int]:
+    """How often the name is mentioned that is mentioned most, and where the last time."""
+    places = _mentions(text)
+    return len(places), places[-1] if places else 0
+
+
+def _passage_again(text: str) -> tuple[int, int]:
+    """How many words the longest passage has that comes again after its end, and where the last one
+    then is."""
+    places = [*re.finditer(r"\w+", text)][:MAX_WORDS]
+    words, found = [place[0] for place in places], (0, 0)
+    for length in range(1, len(words)):
+        first: dict[tuple[str, ...], int] = {}
+        for at in range(len(words) - length + 1):
+            if first.setdefault(tuple(words[at : at + length]), at) + length <= at:
+                found = length, places[at + length - 1].start()
+                break
+        else:
+            break
+    return found
+
+
+# By kind of example: what comes again; how much of it there has to be, and how much is enough.
+KINDS = {
+    "a repeated name": (_name_again, MIN_MENTIONS, ENOUGH_MENTIONS),
+    "a repeated passage": (_passage_again, MIN_WORDS, ENOUGH_WORDS),
+}
