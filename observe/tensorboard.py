@@ -27,7 +27,7 @@ from common.files import fsync, naming, remove
 from common.settings import flat
 from observe.context import RunContext
 from observe.roles import Outputs
-from store.run import Summary
+from store.run import Run, Summary
 from tensorboard_attention.records import read_event, record_end
 from training.callback import Callback, EvalMetrics, StepMetrics
 
@@ -76,8 +76,7 @@ class TensorBoard(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         self.writer.add_custom_scalars(LAYOUT)
-        files = [self.context.folder / name for name in ("resumed.yaml", "config.yaml")]
-        settings = next(file for file in files if file.exists()).read_text(encoding="utf-8")
+        settings = Run(self.context.folder).newest_settings_file.read_text(encoding="utf-8")
         # Named so that samples come first.
         self.writer.add_text("settings", preformatted(settings), trainer.state.step)
 
