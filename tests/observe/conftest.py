@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
@@ -28,6 +29,7 @@ from training.distributed import Ranks
 from training.optimizer import Optimizer
 from training.trainer import Trainer
 
+TOKENIZER = fixed_tokenizer("byte")
 DEFAULTS = ("data=text", f"data.path={__file__}", "tokenizer=byte", "optimizer=adamw")
 
 
@@ -36,6 +38,24 @@ def composed(*overrides: str) -> DictConfig:
     """The settings of `train.py DEFAULTS overrides`."""
     with initialize_config_dir(str(ROOT / "configs"), **VERSION):
         return compose("train", [*DEFAULTS, *overrides])
+
+
+def random_model(*sizes: int, std: float = 0.5, **choices: Any) -> GPT:
+    """A model of bytes with the sizes of `small_config`, in which every parameter is random."""
+    torch.manual_seed(0)
+    model = GPT(small_config(*sizes, **choices), 256)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
+
+
+def dataset_of(texts: Sequence[str], is_divided: bool = True) -> Dataset:
+    """Both splits are these documents, or one text."""
+    tokens = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16)
+    starts = np.cumsum([0, *(len(text.encode()) for text in texts[:-1])])
+    index = starts if is_divided else None
+    return Dataset(TOKENIZER, tokens, tokens, None, "0", None, index, index)
 
 
 def run_context(
@@ -56,7 +76,7 @@ def run_context(
         varied=varied,
         model=model or GPT(small_config(1, 1, 4, 8), 256),
         corpus=open_corpus(config.data),
-        dataset=Dataset(fixed_tokenizer("byte"), tokens, tokens, None, "0"),
+        dataset=Dataset(TOKENIZER, tokens, tokens, None, "0"),
         write_sample=write_sample,
         first_step=0,
         has_page=has_page,

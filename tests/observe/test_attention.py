@@ -13,10 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from data.corpora import open_corpus
 from data.corpus import text_of
-from data.encoding import Dataset
 from data.floor import Floor
 from data.tales import Tales, TalesConfig
-from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from model import GPT, wiring
 from observe.attention import (
@@ -29,11 +27,10 @@ from observe.attention import (
     Probe,
     default_probe,
 )
-from observe.context import RunContext
 from observe.tensorboard import open_events
 from tensorboard_attention.summary import WEAKEST
 from tests.conftest import small_config
-from tests.observe.conftest import run_context, trainer_at
+from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -97,9 +94,8 @@ def test_what_can_come_next_is_said_though_the_model_rules_it_out(tmp_path: Path
         chances = gpt(torch.tensor([tokens]))[0].softmax(-1)
     known = chances.argmin(-1).tolist()
     floor = Floor(np.array([0.0, 1.0, 1.0]), [{token: 1.0} for token in known])
-    tokenizer = fixed_tokenizer("byte")
     with open_events(tmp_path) as writer, torch.no_grad():
-        probe = Probe(writer, gpt, tokenizer, tokens, "a", floor)
+        probe = Probe(writer, gpt, TOKENIZER, tokens, "a", floor)
         guesses = probe.guesses(gpt.hidden(probe.tokens))
     assert guesses and chances.amin() < MIN_SAID
     for rows, token, likely in zip(guesses.next_tokens, known, chances.argmax(-1), strict=True):
@@ -137,27 +133,13 @@ def test_the_default_probe_begins_with_a_word(
     tmp_path: Path, adds_eos: bool, text: str, start: str
 ) -> None:
     """Where the split has no documents that are known to be whole."""
-    tokenizer = fixed_tokenizer("byte")
-    tokens = np.array(tokenizer.encode(text + "and so on" * 99), np.uint16)
-    context = run_context(tmp_path, model=model())
-    dataset = Dataset(tokenizer, tokens, tokens, None, "0", None, None, None)
     corpus = Tales(TalesConfig("tales", n_bytes=10_000, seed=2, val_fraction=0.5))
     corpus.adds_eos = adds_eos
-    context = replace(context, dataset=dataset, corpus=corpus)
-    probe = default_probe(context)
+    dataset = dataset_of([text + "and so on" * 99], is_divided=False)
+    context = run_context(tmp_path, model=model())
+    probe = default_probe(replace(context, dataset=dataset, corpus=corpus))
     assert len(probe) == N_PROBE_TOKENS
     assert bytes(probe).decode(errors="ignore").startswith(start)
-
-
-def context_of_tales(folder: Path, text: str, context_length: int) -> RunContext:
-    tokenizer = fixed_tokenizer("byte")
-    tokens = np.array(tokenizer.encode(text), dtype=np.uint16)
-    starts = np.cumsum([0, *(len(tale) + 2 for tale in text.split("\n\n")[:-2])])
-    context = run_context(folder, model=GPT(small_config(1, 1, 4, context_length), 256))
-    return replace(
-        context,
-        dataset=Dataset(tokenizer, tokens, tokens, None, "0", None, starts, starts),
-    )
 
 
 @pytest.mark.parametrize(("context_length", "whole"), [(1024, True), (64, False)])
@@ -166,7 +148,9 @@ def test_the_default_probe_of_tales_is_a_short_whole_tale(
 ) -> None:
     corpus = open_corpus(preset("data", "tales", n_bytes=60_000))
     text = "".join(text_of(corpus, "val"))
-    probe = default_probe(context_of_tales(tmp_path, text, context_length))
+    dataset = dataset_of([f"{tale}\n\n" for tale in text.split("\n\n")[:-1]])
+    context = run_context(tmp_path, model=random_model(1, 1, 4, context_length))
+    probe = default_probe(replace(context, dataset=dataset))
     first = text[:N_SEARCHED_TOKENS].split("\n\n")[:-1]
     expected = min(first, key=len) + "\n\n" if whole else text[:N_PROBE_TOKENS]
     assert bytes(probe).decode() == expected

@@ -14,8 +14,6 @@ import torch
 import observe.heads
 from common.errors import UserError
 from data.batches import EvalBatches
-from data.encoding import Dataset
-from data.tokenizer import fixed_tokenizer
 from inference.opening import open_run
 from model import GPT, ablate, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
@@ -24,37 +22,22 @@ from observe.heads import HeadNames, documents_of, spell
 from observe.need import KINDS
 from observe.tensorboard import open_events
 from tensorboard_attention.evidence import read_evidence
-from tests.conftest import small_config
-from tests.observe.conftest import run_context, trainer_at
+from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
 
 LINE = "Ada fed two red ants. Two ants fed Ada, and Ada fed two more red ants! Red, red ants. "
 # One document of 160 tokens and seven of 25, of which some continue the line where others end.
 TEXT = (2 * LINE)[:160] + (3 * LINE)[:175]
-STARTS = np.array([0, *range(160, 335, 25)])
-TOKENIZER = fixed_tokenizer("byte")
+DATASET = dataset_of([TEXT[:160], *(TEXT[start:][:25] for start in range(160, 335, 25))])
 
 
 def make_model(**choices: Any) -> Any:
-    torch.manual_seed(0)
-    gpt = GPT(small_config(2, 2, 12, 160, d_head=6, **choices), 256).eval()
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.normal_(std=0.6)
-    return gpt
-
-
-TOKENS = np.frombuffer(TEXT.encode(), np.uint8).astype(np.uint16)
-DATASET = Dataset(TOKENIZER, TOKENS, TOKENS, None, "0", None, STARTS, STARTS)
-
-
-def batches() -> EvalBatches:
-    return EvalBatches(TOKENS, 160, 3, STARTS)
+    return random_model(2, 2, 12, 160, std=0.6, d_head=6, **choices).eval()
 
 
 def windows() -> list[tuple[list[int], list[int]]]:
     """The inputs and targets of each window that `measure_evidence` reads, without padding."""
     found = []
-    for inputs, targets in batches():
+    for inputs, targets in EvalBatches(DATASET.val, 160, 3, DATASET.val_starts):
         for row, wanted in zip(inputs, targets, strict=True):
             n = int((wanted >= 0).nonzero().max()) + 1
             assert bool((wanted[:n] >= 0).all()), "every target of this text is scored"

@@ -16,8 +16,6 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from data.encoding import Dataset
-from data.tokenizer import fixed_tokenizer
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.evidence import EvidenceFile
@@ -27,30 +25,18 @@ from tensorboard_attention.naming import Measure, Names, name_heads
 from tensorboard_attention.patterns import Text
 from tensorboard_attention.scores import MEANINGS, NEED, Heads
 from tests.conftest import small_config
-from tests.observe.conftest import run_context, trainer_at
+from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
 
-TOKENIZER = fixed_tokenizer("byte")
 TALES = [f"Ada saw a {animal}. Oh, a {animal}, said Ada.\n" for animal in ("cat", "dog", "hen")]
 SPELLED = spell(TOKENIZER, 256)
 
 
 def model(context_length: int = 64) -> GPT:
-    torch.manual_seed(0)
-    gpt = GPT(small_config(2, 3, 12, context_length, dropout=0.5, d_head=4), 256)
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.normal_(std=0.5)
-    return gpt
-
-
-def dataset(texts: list[str], divided: bool = True) -> Dataset:
-    tokens = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16)
-    starts = np.cumsum([0, *map(len, texts[:-1])]) if divided else None
-    return Dataset(TOKENIZER, tokens, tokens, None, "0", None, starts, starts)
+    return random_model(2, 3, 12, context_length, dropout=0.5, d_head=4)
 
 
 def test_documents_are_whole_and_in_two_halves() -> None:
-    found = documents_of(model(), dataset(TALES * 20), 400)
+    found = documents_of(model(), dataset_of(TALES * 20), 400)
     read = [bytes(window.targets.tolist()).decode() for window in found.windows]
     assert 8 <= len(read) <= 12 and {*read} == {*TALES}
     assert found.n_tokens == sum(map(len, read)) >= 400
@@ -60,9 +46,9 @@ def test_documents_are_whole_and_in_two_halves() -> None:
 
 def test_documents_are_whole_where_windows_of_training_are_not() -> None:
     """Such as those of a folder of texts; and of many, as many as are needed are looked at."""
-    texts = dataset(TALES * 20)
+    texts = dataset_of(TALES * 20)
     whole = documents_of(model(), texts, 400)
-    for other in (replace(texts, is_aligned=False), dataset(TALES * 2000)):
+    for other in (replace(texts, is_aligned=False), dataset_of(TALES * 2000)):
         found = documents_of(model(), other, 400)
         for window, expected in zip(found.windows, whole.windows, strict=True):
             assert window.ids[1:].tolist() == expected.ids[1:].tolist()
@@ -86,7 +72,7 @@ def test_documents_of_any_length_give_about_so_many_tokens(
     lengths: list[int], context_length: int
 ) -> None:
     """Of all documents the first parts come first, and each token is scored once."""
-    found = documents_of(model(context_length), dataset([chr(65) * n for n in lengths]), 1000)
+    found = documents_of(model(context_length), dataset_of([chr(65) * n for n in lengths]), 1000)
     assert found.n_tokens == sum((window.targets >= 0).sum() for window in found.windows)
     assert 900 <= found.n_tokens < 1500
     scored = [0, 0]
@@ -107,7 +93,7 @@ def test_documents_of_any_length_give_about_so_many_tokens(
 
 @pytest.mark.parametrize("n_tokens", [3, 40, 100_000])
 def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
-    text = dataset(["".join(map(chr, range(32, 127))) * 40], divided=False)
+    text = dataset_of(["".join(map(chr, range(32, 127))) * 40], is_divided=False)
     text = replace(text, val=text.val[:n_tokens])
     found = documents_of(model(), text, 1000)
     assert len(found.windows) >= 2, "there are two halves"
@@ -121,7 +107,7 @@ def test_a_text_that_is_not_divided_is_evenly_spread(n_tokens: int) -> None:
 def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -> None:
     gpt = GPT(small_config(1, 1, 4, 2**15), 256)
     with pytest.raises(ValueError, match="too large"):
-        documents_of(gpt, dataset(TALES), 100)
+        documents_of(gpt, dataset_of(TALES), 100)
     context = run_context(tmp_path, "trainer.max_steps=1", model=gpt)
     maps = AttentionMaps(AttentionConfig("1", "a b"), context, writer := open_events(tmp_path))
     assert maps.heads is None
@@ -134,7 +120,7 @@ def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -
 
 
 def test_the_windows_of_one_document_are_in_one_half() -> None:
-    found = documents_of(model(16), dataset(TALES * 3), 10_000)
+    found = documents_of(model(16), dataset_of(TALES * 3), 10_000)
     halves: dict[int, set[int]] = {}
     for window in found.windows:
         halves.setdefault(window.begin // len(TALES[0]), set()).add(window.half)
@@ -145,7 +131,7 @@ def test_the_windows_of_one_document_are_in_one_half() -> None:
 def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
     """Shorter windows are padded in their batch, and dropout is off."""
     gpt, texts = model().train(), [tale * (1 + n % 2) for n, tale in enumerate(TALES * 4)]
-    documents = documents_of(gpt, dataset(texts), 10_000)
+    documents = documents_of(gpt, dataset_of(texts), 10_000)
     found = HeadNames(gpt, SPELLED, documents).measure([])
     assert gpt.training
     gpt.eval()
@@ -166,7 +152,7 @@ def test_heads_are_measured_on_the_maps_of_every_window_alone() -> None:
 
 
 def test_wiring_is_measured_where_a_passage_repeats() -> None:
-    heads = HeadNames(model(), SPELLED, documents_of(model(), dataset(TALES), 1000))
+    heads = HeadNames(model(), SPELLED, documents_of(model(), dataset_of(TALES), 1000))
     (text,) = {
         bytes([*window.ids, window.targets[-1]]).decode()
         for window in heads.documents.windows
@@ -179,7 +165,7 @@ def test_wiring_is_measured_where_a_passage_repeats() -> None:
     ]
     assert np.flatnonzero(heads.copying).tolist() == repeats and repeats
     assert heads.wiring() is not None
-    plain = dataset(["abcdefgh\n", "ijklmnop\n"])
+    plain = dataset_of(["abcdefgh\n", "ijklmnop\n"])
     assert HeadNames(model(), SPELLED, documents_of(model(), plain, 1000)).wiring() is None
 
 

@@ -11,34 +11,18 @@ import torch.nn.functional as F
 
 import observe.need
 from data.corpora import open_corpus
-from data.encoding import Dataset
 from data.roles import ROLES
 from data.tales import Tales
-from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from model import GPT, mean_outputs
 from model.gpt import Block
-from observe.heads import documents_of, spell
+from observe.heads import documents_of
 from observe.need import KINDS, target_kinds, token_kinds, token_losses
-from tests.conftest import small_config
-
-TOKENIZER = fixed_tokenizer("byte")
-SPELLED = spell(TOKENIZER, 256)
+from tests.observe.conftest import TOKENIZER, dataset_of, random_model
 
 
 def model(context_length: int, **choices: object) -> GPT:
-    torch.manual_seed(0)
-    gpt = GPT(small_config(3, 2, 12, context_length, d_head=4, **choices), 256)
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.normal_(std=0.3)
-    return gpt
-
-
-def dataset(texts: list[str]) -> Dataset:
-    tokens = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16)
-    starts = np.cumsum([0, *map(len, texts[:-1])])
-    return Dataset(TOKENIZER, tokens, tokens, None, "0", None, starts, starts)
+    return random_model(3, 2, 12, context_length, std=0.3, d_head=4, **choices)
 
 
 @pytest.mark.parametrize("copies", [1, 16])
@@ -50,7 +34,7 @@ def test_need_is_that_of_hooks_that_replace_the_output_of_one_head(
     monkeypatch.setattr(observe.need, "COPIES", copies)
     gpt = model(16, **choices).eval()
     documents = documents_of(
-        gpt, dataset(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
+        gpt, dataset_of(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"]), 100
     )
     before = {name: each.clone() for name, each in gpt.state_dict().items()}
     means = mean_outputs(gpt, documents.batches)
@@ -104,7 +88,7 @@ def test_the_targets_of_tales_have_their_roles() -> None:
     corpus = open_corpus(preset("data", "tales", n_bytes=300_000))
     assert isinstance(corpus, Tales)
     tales = [tale for _, tale in zip(range(5), corpus.tales("val"), strict=False)]
-    texts = dataset([tale.text + corpus.document_end for tale in tales])
+    texts = dataset_of([tale.text + corpus.document_end for tale in tales])
     documents = documents_of(model(128), texts, 10_000)  # the windows of a tale overlap
     names, found = target_kinds(corpus, TOKENIZER, documents)
     assert names == ROLES
@@ -145,7 +129,7 @@ def test_the_kind_of_tokens(tokens: list[str | bytes], expected: list[str]) -> N
 
 
 def test_the_targets_of_other_texts_have_a_kind() -> None:
-    documents = documents_of(model(16), dataset(["ab, ab " * 3, "cd. " * 5]), 100)
+    documents = documents_of(model(16), dataset_of(["ab, ab " * 3, "cd. " * 5]), 100)
     names, kinds = target_kinds(None, TOKENIZER, documents)
     assert names == KINDS
     for window, found in zip(documents.windows, kinds, strict=True):
