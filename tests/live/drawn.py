@@ -13,34 +13,19 @@ from torch import Tensor
 from live.models import values_of
 from live.pack import pack
 from model import GPT, ModelConfig, ablate, mean_outputs
+from model.config import KNOWN
 from model.gpt import Block
 from tests.conftest import small_config
 
 Off = dict[str, Any]  # what is switched off, as the page says it
 
-FAMILIES: dict[str, dict[str, object]] = {
-    "gpt2": {"norm": "layernorm", "position": "learned", "mlp": "gelu", "qk_norm": False}
-    | {"bias": True, "tied_embeddings": True},
-    "llama": {"norm": "rmsnorm", "position": "rotary", "mlp": "swiglu", "qk_norm": False}
-    | {"bias": False, "tied_embeddings": False},
-    "qwen3": {"norm": "rmsnorm", "position": "rotary", "mlp": "swiglu", "qk_norm": True}
-    | {"bias": False, "tied_embeddings": True},
-}
-
 
 @st.composite
 def configs(draw: st.DrawFn) -> ModelConfig:
-    """Odd sizes; of a family, or any combination of the choices."""
-    anything = {
-        "norm": st.sampled_from(["layernorm", "rmsnorm"]),
-        "position": st.sampled_from(["learned", "rotary"]),
-        "mlp": st.sampled_from(["gelu", "swiglu"]),
-        "qk_norm": st.booleans(),
-        "bias": st.booleans(),
-        "tied_embeddings": st.booleans(),
-    }
-    families = st.sampled_from([*FAMILIES.values()])
-    choices: dict[str, Any] = draw(families | st.fixed_dictionaries(anything))
+    """Odd sizes, and any combination of the choices."""
+    flags = {name: st.booleans() for name in ("qk_norm", "bias", "tied_embeddings")}
+    kinds = {name: st.sampled_from(KNOWN[name]) for name in ("norm", "position", "mlp")}
+    choices: dict[str, Any] = draw(st.fixed_dictionaries({**kinds, **flags}))
     shared = draw(st.integers(1, 3))
     halves = draw(st.integers(1, 7))
     d_head = 2 * halves if choices["position"] == "rotary" else draw(st.integers(1, 13))

@@ -20,8 +20,9 @@ from live.texts import page_texts
 from model import circuit, mean_outputs
 from tests.conftest import small_config
 from tests.data.strings import trained
+from tests.exchange.families import FAMILIES
 from tests.live.conftest import Call
-from tests.live.drawn import FAMILIES, build, ids_for, means_over, packed
+from tests.live.drawn import build, ids_for, means_over, packed
 from tests.live.pages import Live
 
 TRY = """async ({ packed, ...question }) =>
