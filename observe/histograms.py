@@ -40,7 +40,7 @@ class Histograms(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
-            self._log_weights(0)
+            self.on_step(trainer)
 
     def on_gradients(self, trainer: Trainer) -> None:
         step = trainer.state.step
@@ -50,12 +50,10 @@ class Histograms(Callback):
                     self._log(f"{name} gradient", parameter.grad, step)
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.state.step % self.every == 0:
-            self._log_weights(trainer.state.step)
-
-    def _log_weights(self, step: int) -> None:
-        for name, parameter in self.model.named_parameters():
-            self._log(name, parameter.detach(), step)
+        step = trainer.state.step
+        if step % self.every == 0:
+            for name, parameter in self.model.named_parameters():
+                self._log(name, parameter.detach(), step)
 
     def _log(self, name: str, tensor: Tensor, step: int) -> None:
         if tensor.abs().max() < 1e20:  # where TensorBoard's bins end; a diverging run goes beyond
