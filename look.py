@@ -46,7 +46,7 @@ from observe.attention import Probe
 from observe.evidence import measure_evidence, write_evidence
 from observe.tensorboard import open_events
 from store.results import TAG, evidence_of, head_names, last_names, open_log
-from store.run import Run, is_latest
+from store.run import Run
 from store.settings import read_settings
 from tensorboard_attention import page
 from tensorboard_attention.evidence import NAME
@@ -122,7 +122,7 @@ class LookConfig:
 def main(values: Values) -> None:
     config = build(LookConfig, values)
     opened = open_run(config.run, config.checkpoint, choose_device(config.device, "device"))
-    page_file = None if config.html is None else new_page(config.html, opened)
+    page_file = None if config.html is None else new_page(config.html)
     if config.evidence:
         write_evidence_of(opened, config)
     if config.text is not None and (config.circuit or config.reader):
@@ -261,12 +261,10 @@ def about(opened: OpenRun) -> str:
     return about_run(opened.model, data.name if data else None, parts)
 
 
-def new_page(html: str, opened: OpenRun) -> Path:
+def new_page(html: str) -> Path:
     """The file of a page. Raises UserError or OSError for what would otherwise fail only after the
     log was written."""
     path = Path(html)
-    if is_latest(path.parent):
-        path = opened.run.path / path.name
     try:
         path.touch(exist_ok=False)  # some file systems refuse files in writable folders
     except FileExistsError:
