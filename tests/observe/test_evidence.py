@@ -15,11 +15,11 @@ import observe.heads
 from common.errors import UserError
 from data.batches import EvalBatches
 from inference.opening import open_run
-from model import GPT, ablate, record_attention
+from model import mean_outputs, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.evidence import N_PASSAGES, EvidenceFile, measure_evidence
 from observe.heads import HeadNames, documents_of, spell
-from observe.need import KINDS
+from observe.need import KINDS, token_losses
 from observe.tensorboard import open_events
 from tensorboard_attention.evidence import read_evidence
 from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
@@ -45,29 +45,6 @@ def windows() -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def nats(model: GPT, ids: list[int], targets: list[int]) -> list[float]:
-    with torch.no_grad():
-        logs = torch.log_softmax(model(torch.tensor([ids]))[0], -1)
-    return [-logs[place, target].item() for place, target in enumerate(targets)]
-
-
-def rises_without(
-    model: GPT, head: tuple[int, int], ids: list[int], targets: list[int], intact: list[float]
-) -> list[float]:
-    """The rise of the loss of each target of a window if the head is replaced by its mean over all
-    tokens of all windows."""
-    layer, index = head
-    gathered = []
-    for read, _ in windows():
-        with torch.no_grad(), record_attention(model, keep="context") as contexts:
-            model(torch.tensor([read]))
-        gathered.append(contexts[layer][0, index])
-    mean = torch.cat(gathered).mean(0)
-    with ablate(model, [head], {head: mean}):
-        without = nats(model, ids, targets)
-    return [loss - before for loss, before in zip(without, intact, strict=True)]
-
-
 @pytest.mark.parametrize("rows", [1, 8])
 def test_passages_and_need_are_the_rises_of_their_windows(
     rows: int, monkeypatch: pytest.MonkeyPatch
@@ -83,9 +60,13 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert texts == [bytes([*read, wanted[-1]]).decode() for read, wanted in windows()]
 
     largest, halves, counts = [], [0.0, 0.0], [0, 0]
-    documents = [*documents_of(model, DATASET, 10_000).windows]
-    for window, (read, wanted), offset in zip(documents, windows(), offsets, strict=False):
-        rises = rises_without(model, (1, 0), read, wanted, nats(model, read, wanted))
+    documents = documents_of(model, DATASET, 10_000)
+    means, of_windows = mean_outputs(model, documents.batches), []
+    for batch in documents.batches:
+        without, intact = token_losses(model, batch, means)
+        of_windows += [*(without - intact)[1, 0]]
+    for window, padded, offset in zip(documents.windows, of_windows, offsets, strict=False):
+        rises = padded[: len(window.ids)]
         halves[window.half] += sum(rises)
         counts[window.half] += len(rises)
         place = int(np.argmax(rises))
@@ -96,11 +77,7 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert head["need"] == pytest.approx(expected, abs=2e-4)
     assert {*head["kinds"]} == {*KINDS}
     assert np.sum([*head["kinds"].values()], 0) == pytest.approx(head["need"], abs=5e-4)
-    names = (
-        HeadNames(model, spell(TOKENIZER, 256), documents_of(model, DATASET, 10_000))
-        .measure([])
-        .names
-    )
+    names = HeadNames(model, spell(TOKENIZER, 256), documents).measure([]).names
     assert head["role"][0] == names[1][0].label and head["says"] == names[1][0].headline
     passages = head["passages"]
     assert [at for at, _, _ in passages] == [at for _, at in largest]
