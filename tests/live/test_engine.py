@@ -8,10 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.generation import generate, window_start
 from launch.schema import preset
-from model import GPT, record_attention
-from tests.live.conftest import DRAWN, LOGITS, SHOWN, Call, check, close
+from model import record_attention
+from tests.live.conftest import DRAWN, SHOWN, Call, check, close
 from tests.live.drawn import (
     Case,
     blocks,
@@ -45,42 +44,6 @@ def test_logits_and_attention(engine: Call, case: Case, data: st.DataObject) -> 
     other = [*ids[:kept], *ids_for(model, len(ids) - kept, data.draw(place))]
     drawn = {"cuts": cuts, "other": other}
     check(engine(READ, {"packed": packed(model), "ids": ids, **drawn}), model, ids)
-
-
-GENERATE = """async ({ packed, ids, count }) => {
-    const reading = new Reading(await load(packed));
-    const found = [...generate(reading, ids, count, { temperature: 0, seed: 1 }, 3)];
-    return found.filter(Boolean).map(({ token }) => token);
-}"""
-
-
-def decided(model: GPT, tokens: list[int], prompt: int) -> int:
-    """How many of the tokens after the prompt come before the first whose logit is so close to the
-    second largest that rounding may decide."""
-    length = model.config.context_length
-    starts = [window_start(n, length) for n in range(prompt, len(tokens))]
-    logits = {
-        start: model(torch.tensor([tokens[start : start + length]]))[0] for start in {*starts}
-    }
-    for i, start in enumerate(starts):
-        first, second = logits[start][prompt + i - 1 - start].topk(2).values
-        if first - second < LOGITS:
-            return i
-    return len(starts)
-
-
-@DRAWN
-@given(case=cases(), longer=st.integers(0, 70))
-def test_greedy_text(engine: Call, case: Case, longer: int) -> None:
-    """60 tokens, through full contexts and after prompts longer than one; compared up to the first
-    near-tie, which few have."""
-    model, ids = case
-    ids = [*ids, *ids_for(model, longer, seed=len(ids))]
-    expected = [int(each) for each in generate(model, torch.tensor([ids]), 60, temperature=0.0)]
-    sure = decided(model, [*ids, *expected], len(ids))
-    found = engine(GENERATE, {"packed": packed(model), "ids": ids, "count": 60})
-    assert len(found) == 60
-    assert found[:sure] == expected[:sure]
 
 
 ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{

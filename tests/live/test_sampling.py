@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from inference.generation import sampling_probabilities, window_start
 from launch.schema import preset
 from tests.live.conftest import Call
-from tests.live.drawn import build, packed
+from tests.live.drawn import build, ids_for, packed
 
 MASK = 0xFFFFFFFF
 
@@ -109,17 +110,20 @@ def test_the_window_is_that_of_python(engine: Call) -> None:
         assert engine(code, length) == [window_start(count, length) for count in range(60)]
 
 
-def test_what_else_could_have_been_written(engine: Call) -> None:
-    """With each token come the most likely ones there; the same seed writes the same."""
+@pytest.mark.parametrize("length", [3, 30])
+def test_what_else_could_have_been_written(engine: Call, length: int) -> None:
+    """With each token come the most likely ones there, through full contexts, and after a prompt
+    that is longer than one; the same seed writes the same."""
     model = build(preset("model", "nano", d_model=32, context_length=12), 40, seed=1)
     code = """async ({ packed, ids, seed }) => {
         const reading = new Reading(await load(packed));
         const settings = { temperature: 1.5, topK: 20, topP: 0.9, seed };
         return [...generate(reading, ids, 20, settings, 40)].filter(Boolean);
     }"""
-    ids = [3, 1, 4]
-    found = engine(code, {"packed": packed(model), "ids": ids, "seed": 7})
+    prompt = ids_for(model, length, seed=2)
+    found = engine(code, {"packed": packed(model), "ids": prompt, "seed": 7})
     assert len(found) == 20
+    ids = [*prompt]
     for step in found:
         seen = torch.tensor([ids[window_start(len(ids), 12) :]])
         expected = model(seen)[0, -1].softmax(-1)
@@ -128,6 +132,6 @@ def test_what_else_could_have_been_written(engine: Call) -> None:
             [p for _, p in step["top"]], expected.sort(descending=True)[0], atol=1e-4
         )
         ids.append(step["token"])
-    assert engine(code, {"packed": packed(model), "ids": [3, 1, 4], "seed": 7}) == found
-    other = engine(code, {"packed": packed(model), "ids": [3, 1, 4], "seed": 8})
-    assert [each["token"] for each in other] != ids[3:]
+    assert engine(code, {"packed": packed(model), "ids": prompt, "seed": 7}) == found
+    other = engine(code, {"packed": packed(model), "ids": prompt, "seed": 8})
+    assert [each["token"] for each in other] != ids[length:]
