@@ -16,7 +16,7 @@ from data.corpus import text_of
 from data.floor import Floor
 from data.tales import Tales, TalesConfig
 from launch.schema import preset
-from model import GPT, wiring
+from model import GPT
 from observe.attention import (
     MAX_IMAGE_TOKENS,
     MIN_SAID,
@@ -71,20 +71,14 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     writer.close()
     (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
     header = json.loads(logged.tensor_proto.string_val[0])
-    edges, heads = header["wiring"], maps.heads
-    assert heads
-    assert header["measured"]["wiring"] == heads.documents.where
-    wired, queries = torch.from_numpy(heads.wired), torch.from_numpy(heads.copying)
-    assert queries.any()
-    shares = wiring(context.model, wired, queries)
-    expected = {
-        (way, 1, head, 0, writer): pytest.approx(value, abs=1e-4)
-        for writer, name in ((0, "L0H0"), (1, "L0H1"), (2, "L0H2"), (-1, "L0 MLP"))
-        for way, values in enumerate(shares[1][name].tolist())
-        for head, value in enumerate(values)
-        if abs(value) >= WEAKEST
-    }
-    assert expected and {tuple(edge[:-1]): edge[-1] for edge in edges} == expected
+    assert maps.heads and header["measured"]["wiring"] == maps.heads.documents.where
+    shares = maps.heads.wiring()
+    assert shares is not None
+    places = (shares[:, 1, :, 0].abs() >= WEAKEST).nonzero().tolist()  # the last writer is the MLP
+    expected = {(way, 1, head, 0, (0, 1, 2, -1)[place]) for way, head, place in places}
+    assert expected and {tuple(edge[:-1]) for edge in header["wiring"]} == expected
+    for way, _, head, _, place, share in header["wiring"]:
+        assert share == pytest.approx(shares[way, 1, head, 0, place].item(), abs=1e-4)
 
 
 def test_what_can_come_next_is_said_though_the_model_rules_it_out(tmp_path: Path) -> None:
