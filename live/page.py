@@ -23,7 +23,7 @@ from tensorboard_attention.naming import HeadName
 
 if TYPE_CHECKING:  # TensorBoard, which serves pages too, does without torch
     from data.tokenizer import Tokenizer
-    from model import GPT, ModelConfig
+    from model import GPT
 
 Names = Sequence[Sequence[HeadName]]  # by layer and head
 
@@ -98,15 +98,10 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "tokenizer": tokenizer}
 
 
-def check_model(config: ModelConfig) -> None:
-    """Raise UserError, naming a setting, for a model that a page cannot have."""
-    with as_mistake("run: ", "; give a text to look at"):
-        config.check_known("a live page")
-
-
 def check_page(model: GPT, tokenizer: Tokenizer, weights: str = "float16") -> None:
     """Raise UserError, naming a setting, unless a page with this model can be written."""
-    check_model(model.config)
+    with as_mistake("run: ", "; give a text to look at"):
+        model.config.check_known("a live page")
     check_tokenizer(tokenizer)
     check_size(model.n_parameters, 1, weights)
 

@@ -156,8 +156,7 @@ def default_probe(context: RunContext) -> list[int]:
     first whole word and what follows."""
     tokens, starts = context.dataset.val[:N_SEARCHED_TOKENS], context.dataset.val_starts
     if starts is not None:
-        starts = starts[:N_SEARCHED_TOKENS]
-        starts = starts[starts < N_SEARCHED_TOKENS]
+        starts = starts[: np.searchsorted(starts, N_SEARCHED_TOKENS)]
         lengths = np.diff(starts)
         longest = context.model.config.context_length
         fits = np.flatnonzero((lengths >= N_PROBE_TOKENS) & (lengths <= longest))

@@ -111,13 +111,12 @@ class LiveWeights(Callback):
 def described(context: RunContext, means: str) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it. means: over what they are."""
     model, dataset = context.model, context.dataset
-    texts = page_texts(context.corpus, dataset.val, dataset.tokenizer, model.config.context_length)
-    config = context.config
+    config, length = context.config, model.config.context_length
     steps = config.trainer.max_steps
     run: dict[str, Any] = {
         "name": run_title(config.name, real_path(context.folder), config.data.name, steps),
         "about": about_run(model, config.data.name),
         "means": means,
-        **texts,
+        **page_texts(context.corpus, dataset.val, dataset.tokenizer, length),
     }
     return describe(model, [], WEIGHTS, dataset.tokenizer, run)

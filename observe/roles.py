@@ -11,7 +11,7 @@ Promises: the same texts at every evaluation, and the model is as it was before.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
 
 from common.errors import pluralize
 from data.batches import UNSCORED, EvalBatches
@@ -116,17 +115,14 @@ def scored_texts(context: RunContext) -> ScoredTexts:
 def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token"]:
     """The loss of every target in bits, 0 where it is not scored, without dropout."""
     device = next(model.parameters()).device
+    parts = (torch.from_numpy(tokens).split(ROWS) for tokens in (texts.inputs, texts.targets))
     found = []
     with torch.no_grad(), eval_mode(model):
-        for x, y in zip(*map(_parts, (texts.inputs, texts.targets)), strict=True):
+        for x, y in zip(*parts, strict=True):
             logits = model.logits(model.hidden(x.to(device))).flatten(0, 1).float()
             nats = F.cross_entropy(logits, y.to(device).flatten(), reduction="none")
             found.append(nats.view(y.shape).cpu().double().numpy() / math.log(2))
     return np.concatenate(found)
-
-
-def _parts(tokens: Int64[np.ndarray, "text token"]) -> Sequence[Tensor]:
-    return torch.from_numpy(tokens).split(ROWS)
 
 
 def _other_texts(context: RunContext, count: int) -> ScoredTexts:

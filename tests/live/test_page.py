@@ -14,7 +14,7 @@ from tokenizers import normalizers
 
 from common.errors import UserError
 from live.pack import MAX_BYTES, check_size
-from live.page import can_have_page, run_title
+from live.page import can_have_page, check_page, run_title
 from model import GPT
 from tensorboard_attention.tests.conftest import HOSTILE
 from tests.conftest import TINY, small_config, succeed
@@ -70,6 +70,8 @@ def test_hostile_texts_are_only_texts(tmp_path: Path, browser: sync_api.Browser)
 def test_what_names_the_page_at_the_end_of_a_run() -> None:
     model = GPT(small_config(1, 1, 4, 8), 400)
     assert can_have_page(model, trained())
+    with pytest.raises(UserError, match=r"^run: model\.mlp: relu2 is unknown to a live page"):
+        check_page(GPT(small_config(1, 1, 4, 8, mlp="relu2"), 400), trained())
     normalizing = imported(trained(), normalizer=normalizers.NFC())
     assert not can_have_page(model, normalizing)
     with torch.device("meta"):
