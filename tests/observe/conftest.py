@@ -24,7 +24,7 @@ from observe.context import RunContext
 from store.checkpoint import TrainState
 from store.run import Summary
 from tests.conftest import ROOT, small_config
-from training.callback import Callback
+from training.callback import Callback, StepMetrics
 from training.distributed import Ranks
 from training.optimizer import Optimizer
 from training.trainer import Trainer
@@ -102,17 +102,5 @@ def trainer_at(
     )
 
 
-SUMMARY = Summary(
-    val_loss=1.2,
-    val_bpb=0.75,
-    val_tokens=900,
-    best_val_loss=1.1,
-    best_val_bpb=0.7,
-    best_val_tokens=100,
-    steps=7,
-    tokens=4096,
-    seconds=2.5,
-    tokens_per_second=1638.4,
-    parameters=123,
-    bad_steps=0,
-)
+METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)

@@ -20,10 +20,8 @@ from observe.roles import Outputs
 from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
 from store.results import open_log
 from tensorboard_attention import add_attention
-from tests.observe.conftest import SUMMARY, run_context, trainer_at
-from training.callback import EvalMetrics, StepMetrics
-
-METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+from tests.observe.conftest import METRICS, SUMMARY, run_context, trainer_at
+from training.callback import EvalMetrics
 
 
 def test_metrics_are_lines_of_json(tmp_path: Path) -> None:

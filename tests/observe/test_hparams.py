@@ -61,19 +61,12 @@ def test_given_settings_come_first_and_few_others(
     assert logged(tmp_path)["seed"] == "3"
 
 
-def test_metrics_are_scalars_of_the_run(tmp_path: Path) -> None:
-    log(tmp_path)
-    events = EventAccumulator(str(tmp_path)).Reload()
-    found = {
-        tag: (events.Tensors(tag)[0].step, make_ndarray(events.Tensors(tag)[0].tensor_proto).item())
-        for tag in events.Tags()["tensors"]
-        if tag.startswith("result/")
-    }
-    expected = {"result/bpb": 0.75, "result/seconds": 2.5}
-    assert found == {tag: (7, pytest.approx(value)) for tag, value in expected.items()}
-
-
-def test_a_run_that_was_stopped_has_no_result(tmp_path: Path) -> None:
-    log(tmp_path, summary=None)
-    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
-    assert not [tag for tag in tags["tensors"] if tag.startswith(("result", "_hparams_"))]
+def test_metrics_are_scalars_of_a_run_that_is_finished(tmp_path: Path) -> None:
+    for name, summary in (("finished", SUMMARY), ("stopped", None)):
+        log(tmp_path / name, summary=summary)
+    events = EventAccumulator(str(tmp_path / "finished")).Reload()
+    for tag, value in {"result/bpb": 0.55, "result/seconds": 20.0}.items():
+        (event,) = events.Tensors(tag)
+        assert event.step == 7 and make_ndarray(event.tensor_proto) == pytest.approx(value)
+    tags = EventAccumulator(str(tmp_path / "stopped")).Reload().Tags()["tensors"]
+    assert not [tag for tag in tags if tag.startswith(("result", "_hparams_"))]

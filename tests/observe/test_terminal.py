@@ -13,12 +13,8 @@ from data.encoding import Dataset
 from data.tokenizer import fixed_tokenizer
 from observe.roles import Outputs
 from observe.terminal import RunConsole, Terminal, against_floor, duration, gzip_bpb
-from store.run import Summary
-from tests.observe.conftest import run_context, trainer_at
-from training.callback import EvalMetrics, StepMetrics
-
-SUMMARY = Summary(1.5, 0.55, 5000, 1.4, 0.52, 5000, 1000, 64000, 20.0, 3200.0, 935296, 0, 0.5)
-METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)
+from tests.observe.conftest import METRICS, SUMMARY, run_context, trainer_at
+from training.callback import EvalMetrics
 
 
 def shown(
