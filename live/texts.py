@@ -27,10 +27,9 @@ STARTS = (r"\n\s*\n", r"\n", SENTENCE, r"\s+")  # what is before a passage
 ENDS = (rf"{SENTENCE}|\n", r"\s+")  # what is after a text that is cut
 FEW = 3  # places to begin at; with fewer, a text is divided at smaller parts
 WORD = re.compile(r"[^\W\d_]{2,}")
-MIN_MENTIONS, MIN_WORDS = 2, 3  # of a name, in a passage
+MIN_MENTIONS = 2  # of a name
 MAX_WORDS = 300  # of a text, in which a repeated passage is looked for
 MIN_CHANCE = 0.001  # of a token in the page
-ENOUGH_MENTIONS, ENOUGH_WORDS = 4, 5  # of texts with more, the shortest is taken
 
 
 def spare_corpus() -> Tales:
@@ -221,8 +220,9 @@ def _passage_again(text: str) -> tuple[int, int]:
     return found
 
 
-# By kind of example: what comes again; how much of it there has to be, and how much is enough.
+# By kind of example: what comes again; how much of it there has to be, and how much is enough: of
+# texts with more, the shortest is taken.
 KINDS = {
-    "a repeated name": (_name_again, MIN_MENTIONS, ENOUGH_MENTIONS),
-    "a repeated passage": (_passage_again, MIN_WORDS, ENOUGH_WORDS),
+    "a repeated name": (_name_again, MIN_MENTIONS, 4),
+    "a repeated passage": (_passage_again, 3, 5),
 }

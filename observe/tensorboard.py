@@ -5,7 +5,6 @@ Projector."""
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 import time
 from collections.abc import Sequence, Set
@@ -56,7 +55,6 @@ TAGS = {
 
 WIDTH = 100  # characters of a line of text
 MAX_EMBEDDINGS = 10_000  # the browser computes their layout, which takes long for more
-EVENTS = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.")
 
 # TensorBoard draws one chart per tag, sorted by name, and opens the first groups of its first page:
 # all others are named so that they come after that of the loss. Its Custom Scalars tab combines the
@@ -185,8 +183,8 @@ def open_events(folder: Path, purge_step: int | None = None) -> SummaryWriter:
             f"{folder}: TensorBoard needs a folder whose name is UTF-8; rename it, or use a locale "
             "such as LC_ALL=C.UTF-8"
         ) from None
-    numbers = (EVENTS.match(file.name) for file in folder.glob("*"))
-    number = max([time.time(), *(int(found[1]) + 1 for found in numbers if found)])
+    names = (file.name.split(".") for file in folder.glob("events.out.tfevents.*"))
+    number = max([time.time(), *(int(name[3]) + 1 for name in names if name[3].isdecimal())])
     # The name takes the first time that the writer asks for, and no other way gives it a name.
     times = chain([number], iter(time.time, None))
     event_file_writer.time = SimpleNamespace(time=times.__next__)
