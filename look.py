@@ -224,8 +224,7 @@ def link(folder: Path, tag: str) -> str:
 def logged_maps(run: Run) -> Entries:
     """The maps of the probe that the run logged while it was trained, at all steps; at that of its
     evidence, heads are named as it says. Raises UserError if there are none."""
-    folder = run.path
-    index = open_log(folder)
+    index = open_log(run.path)
     for note in index.notes():
         print_note(f"note: {note}")
     found = index.steps().get(".", {}).get(TAG, [])

@@ -30,12 +30,12 @@ from data.batches import UNSCORED
 from data.corpus import Corpus
 from data.documents import N_TOKENS, Window
 from data.encoding import Dataset
-from model import GPT, eval_mode, mean_outputs, record_attention
+from model import GPT, eval_mode, mean_outputs
 from model.gpt import blocks_of
 from model.hooks import Part
 from observe.attention import AttentionMaps
 from observe.context import RunContext
-from observe.heads import HeadNames, Maps, documents_of, spell
+from observe.heads import HeadNames, Maps, documents_of, read_maps, spell
 from observe.need import target_kinds, token_losses
 from tensorboard_attention.evidence import NAME
 from tensorboard_attention.naming import Names
@@ -100,7 +100,7 @@ def measure_evidence(
     places = {f"L{i}H{j}": (i, j) for i, j in np.ndindex(config.n_layers, config.n_heads)}
     return {
         "step": step,
-        "n_tokens": found.n_tokens,
+        "n_tokens": documents.n_tokens,
         "where": documents.where,
         **found.read(),
         "heads": {
@@ -142,7 +142,7 @@ class Evidence:
         config = model.config
         self.model, self.texts, self.means, self.kinds = model, texts, means, kinds
         n_heads = config.n_layers * config.n_heads
-        self.n_tokens, self.n_read = 0, 0
+        self.n_read = 0
         self.windows: list[list[int]] = []
         # By half: tokens; and by head and kind of target, the rise of the loss without the head.
         self.counts, self.rises = np.zeros(2), np.zeros((2, n_heads, len(kinds)))
@@ -158,16 +158,15 @@ class Evidence:
     ) -> list[Float[np.ndarray, "_head _query _key"]]:
         """Read a batch. windows: of its rows, and the kinds of their targets. Returns the maps of
         each."""
-        device = next(self.model.parameters()).device
-        with record_attention(self.model) as maps, record_neurons(self.model) as (outputs, gates):
-            self.model.hidden(inputs.to(device))
+        with record_neurons(self.model) as (outputs, gates):
+            maps, _ = read_maps(self.model, inputs)
         without, intact = token_losses(self.model, (inputs, targets), self.means)
         rises = (without - intact).reshape(-1, *inputs.shape)  # head, window, token
-        weights = torch.cat([layer.float().cpu().transpose(0, 1) for layer in maps])
+        weights = torch.cat(maps, 1).numpy()
         offsets = self.n_read + np.cumsum([0, *(len(each.ids) + 1 for each, _ in windows)])
         shown = []
         for row, (window, kinds) in enumerate(windows):
-            shown.append(weights[:, row, : (n := len(window.ids)), :n].numpy())
+            shown.append(weights[row, :, : (n := len(window.ids)), :n])
             self._add_window(window, kinds, shown[row], rises[:, row, :n], int(offsets[row]))
         self._add_neurons(outputs, gates, targets != UNSCORED, torch.from_numpy(offsets[:-1]))
         self.n_read = int(offsets[-1])
@@ -184,7 +183,6 @@ class Evidence:
         half = window.half
         self.windows.append([*window.ids.tolist(), int(window.targets[-1])])
         scored = window.targets != UNSCORED
-        self.n_tokens += int(scored.sum())
         self.counts[half] += scored.sum()
         np.add.at(self.rises[half].T, kinds[scored], rises[:, scored].T)
         at = rises.argmax(-1)  # unscored tokens have no loss, with and without a head
@@ -224,7 +222,7 @@ class Evidence:
 
     def head(self, head: int) -> dict[str, Any]:
         """The need for a head, and its passages, as in evidence.json."""
-        both = self.rises[:, head].sum(0) / self.n_tokens
+        both = self.rises[:, head].sum(0) / self.counts.sum()
         halves = self.rises[:, head] / np.maximum(self.counts, 1)[:, None]
         rounded = np.stack([both, *halves], 1).round(4)  # kind; all, and each half
         largest = sorted((window[head] for window in self.of_heads), key=lambda found: -found[1])
@@ -250,7 +248,7 @@ class Evidence:
         logits = written @ self.model.unembedding.weight.float().T  # neuron, token
         raised = logits.topk(N_MOVED).indices.tolist()
         lowered = logits.topk(N_MOVED, largest=False).indices.tolist()
-        active = (self.active[layer] / self.n_tokens).tolist()
+        active = (self.active[layer] / self.counts.sum()).tolist()
         return [
             {
                 "active": round(active[neuron], 4),
