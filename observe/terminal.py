@@ -62,7 +62,11 @@ class Terminal(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         settings, model = self.context.config, self.context.model
-        if not self.context.is_in_sweep:
+        if self.context.is_in_sweep:
+            if not self.live:
+                begun = f"training {self.context.folder.name}, {self.max_steps:,} steps"
+                print(printable(begun), file=sys.stderr, flush=True)
+        else:
             self.console.print(
                 f"{settings.data.name}, "
                 f"{settings.tokenizer.name} of {model.vocab_size:,} tokens, "
@@ -75,13 +79,9 @@ class Terminal(Callback):
                 self.console.print(line)
             if trainer.config.compile:
                 self.console.print("compiling the model: the first step takes longer")
-        if self.watch:
-            self.console.print(f"To watch: {self.watch}")
-        if not self.context.is_in_sweep:
+            if self.watch:
+                self.console.print(f"To watch: {self.watch}")
             self.console.print()
-        elif not self.live:
-            begun = f"training {self.context.folder.name}, {self.max_steps:,} steps"
-            print(printable(begun), file=sys.stderr, flush=True)
         self.bar.update(self.task, completed=trainer.state.step)
         if self.live:
             self.bar.start()
