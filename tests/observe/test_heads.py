@@ -171,7 +171,7 @@ def test_wiring_is_measured_where_a_passage_repeats() -> None:
 
 def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=20", model=model())
-    context = replace(context, dataset=dataset(TALES * 20))
+    context = replace(context, dataset=dataset_of(TALES * 20))
     maps = AttentionMaps(AttentionConfig("4", "ab"), context, writer := open_events(tmp_path))
     maps.on_start(trainer_at(context, 0))
     for step in range(1, 21):
