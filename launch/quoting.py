@@ -133,14 +133,6 @@ def by_name(overrides: Iterable[str]) -> dict[str, str]:
     return {setting_name(override): override for override in overrides}
 
 
-def experiment_files() -> list[Path]:
-    """Those of the chosen experiment, in the order in which Hydra looks for them."""
-    runtime = HydraConfig.get().runtime
-    name = f"experiment/{runtime.choices['experiment']}.yaml"
-    files = (Path(source.path) / name for source in runtime.config_sources if source.path)
-    return [file for file in files if file.is_file()]
-
-
 def overridden() -> dict[str, str]:
     """What the command line sets, by the names of the settings and groups, as it is stored:
     OmegaConf would read what is escaped in a text."""

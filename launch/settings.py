@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from common.errors import UserError, as_argument, check_path
 from common.settings import Values, build, flat, typed
 from data.files import is_local
 from data.tokenizer import IMPORTED, Tokenizer, TokenizerConfig
-from launch.quoting import by_name, experiment_files, overridden
+from launch.quoting import by_name, overridden
 from launch.schema import TrainConfig
 from model import ModelConfig
 from store.run import RUNS, Run, check_new, is_latest
@@ -253,8 +254,8 @@ def finetuned(composed: Values, base: Run) -> Values:
             f"tokenizer; only {', '.join(free)} can; leave it out, or train without init_from"
         )
     named = {name for name in FREE if f"model.{name}" in given}
-    experiment: Values = next(map(read_yaml, experiment_files()), {}) or {}  # as it is written
-    named |= {*DROPOUTS} & {*(experiment.get("model") or {})}
+    for experiment in _experiments():
+        named |= {*DROPOUTS} & {*(experiment.get("model") or {})}
     changes = {name: composed["model"][name] for name in FREE if name in named}
     length = changes.get("context_length", model.context_length)
     if isinstance(length, int) and length > model.context_length:
@@ -267,3 +268,16 @@ def finetuned(composed: Values, base: Run) -> Values:
         "model": typed(ModelConfig, stored) | changes,
         "tokenizer": asdict(tokenizer),
     }
+
+
+def _experiments() -> Iterator[Values]:
+    """The chosen experiment, as it is written, and those that it is built on."""
+    runtime = HydraConfig.get().runtime
+    folders = [Path(source.path, "experiment") for source in runtime.config_sources if source.path]
+    names = [runtime.choices["experiment"]]
+    for name in names:
+        files = (folder / f"{name}.yaml" for folder in folders)
+        if file := next(filter(Path.is_file, files), None):  # there is none of _self_
+            yield (experiment := read_yaml(file) or {})
+            listed = [each for each in experiment.get("defaults") or () if isinstance(each, str)]
+            names += [each.removeprefix("/experiment/") for each in listed]

@@ -120,6 +120,15 @@ def test_an_experiment_can_set_what_is_free_in_finetuning(run: Path) -> None:
     assert settings("init_from=run", "run_dir=tuned").config.model.dropout == 0.0
 
 
+def test_an_experiment_is_also_those_that_it_is_built_on(run: Path) -> None:
+    Path("configs/experiment").mkdir(parents=True)
+    mine = "# @package _global_\ndefaults: [finetune, _self_]\nseed: 3\n"
+    Path("configs/experiment/mine.yaml").write_text(mine)
+    place = f"hydra.searchpath=[file://{Path('configs').resolve()}]"
+    tuned = settings("init_from=run", "experiment=mine", "run_dir=tuned", place).config
+    assert (tuned.seed, tuned.trainer.max_steps, tuned.model.dropout) == (3, 300, 0.1)
+
+
 def test_the_last_value_of_a_setting_counts(run: Path) -> None:
     auto = ("resume=auto", "run_dir=auto")
     parts(*TINY, *auto, "seed=5", "seed=6")
