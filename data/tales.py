@@ -20,7 +20,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -147,6 +147,7 @@ class Tale:
     mentions: tuple[Mention, ...] = ()
 
 
+@cache
 def ends_sentence(text: str) -> bool:
     """Whether a sentence ends in this part of a template."""
     return any(mark in text for mark in ".!?")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 NEAR = 8  # tokens
+MAX_KEPT = 2**16  # tokens of which it is kept what they are: most come again
 # A byte of a part of a character, and a token that spells nothing, as `token_texts` spells them.
 NO_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|\A<.+>\Z", re.DOTALL)
 
@@ -46,10 +47,16 @@ def _kinds(token: str) -> list[str]:
 def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
     """Whether each token has at least this many letters, vowel signs among them; what joins letters
     is none."""
-    seen = ["".join(c for c in token if unicodedata.category(c) != "Cf") for token in tokens]
-    return np.array([sum(kind in "LM" for kind in _kinds(token)) >= letters for token in seen])
+    return np.array([_count_letters(token) >= letters for token in tokens])
 
 
+@lru_cache(MAX_KEPT)
+def _count_letters(token: str) -> int:
+    visible = "".join(c for c in token if unicodedata.category(c) != "Cf")
+    return sum(kind in "LM" for kind in _kinds(visible))
+
+
+@lru_cache(MAX_KEPT)
 def is_punctuation(token: str) -> bool:
     """Whether a token has punctuation or symbols, and no letters or digits."""
     kinds = {*_kinds(token)}
