@@ -51,7 +51,7 @@ def test_the_tables_are_the_circuit(
         (["target="], "target: '' is 0 tokens; give one, such as ' '"),
         (["text="], "text: is empty"),
         ([f"text={'hen ' * 100}"], "text: has "),
-        (["cache_dir=/dev/null"], "cache_dir: /dev/null is a file"),
+        (["cache_dir=/dev/null"], "cache_dir: /dev/null: cannot be read or written"),
         (["html=page.html"], "circuit: is printed for a text at one step"),
         (["circuit=false", "target=a"], "target: is the next token of a circuit"),
     ],
