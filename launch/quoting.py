@@ -114,7 +114,9 @@ class _Flags(argparse.ArgumentParser):
 def split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags that are given, with their values, and the settings. Raises UserError for an
     unknown flag."""
-    given = vars(_Flags().parse_intermixed_args(arguments))
+    # Otherwise -cnx, where -cn=x is meant, would be --cfg=nx.
+    divided = [re.sub(r"(?s)\A(-c[dnp])(?=[^=])", r"\1=", argument) for argument in arguments]
+    given = vars(_Flags().parse_intermixed_args(divided))
     if "refused" in given:
         raise UserError(
             "--config-name, --config-path: each script has its own settings; change them as "

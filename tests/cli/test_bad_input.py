@@ -25,7 +25,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("train", ["~model"], ["~model", "setting=value"]),
     ("train", ["seed=1,2"], ["seed=1,2"]),
     ("train", ["--cfg=nope"], ["--cfg", "choose from 'job'"]),
-    ("train", ["-cn=train"], ["--config-name", "experiment=NAME"]),
+    ("train", ["-cntrain"], ["--config-name", "experiment=NAME"]),
     ("train", ["--resolve"], ["--resolve", "--cfg"]),
     ("train", ["-m", "seed=1,2", "hydra.sweep.dir=/proc/x"], ["/proc/x", "cannot be"]),
     ("sample", ["hydra.mode=MULTIRUN", "run={tiny}", "seed=1,2"], ["-m", "train.py"]),
