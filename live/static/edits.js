@@ -3,17 +3,6 @@
 
 export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
 
-// Throws RangeError for what the model does not have.
-export function checkOff({ n_layers, n_heads }, { by, heads, mlps }) {
-  if (!["zero", "mean"].includes(by)) throw new RangeError(`by: ${by} is unknown`);
-  const known = (part, count) => Number.isInteger(part) && part >= 0 && part < count;
-  for (const [layer, head] of heads)
-    if (!known(layer, n_layers) || !known(head, n_heads))
-      throw new RangeError(`heads: the model has no head ${layer}.${head}`);
-  for (const layer of mlps)
-    if (!known(layer, n_layers)) throw new RangeError(`mlps: the model has no layer ${layer}`);
-}
-
 // Of what the heads of a layer gather, rows of tokens, replaces the heads that are off.
 export function replaceHeads({ config, means }, { by, heads }, layer, rows) {
   const { d_head, n_heads } = config;

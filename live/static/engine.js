@@ -1,4 +1,5 @@
 // The model again: what model/gpt.py, model/attention.py and model/layers.py build. Reading runs it.
+// Whether a model is one of these is checked when its page is written (check_page in live/page.py).
 
 import { Linear, Norm, add, gelu, swiglu } from "./arithmetic.js";
 
@@ -32,9 +33,8 @@ export class Model {
 
   // Twin of GPT.embed: the stream before the first block, of tokens from position `start` on.
   embed(ids, start, stream) {
-    const { d_model, vocab_size } = this.config;
+    const { d_model } = this.config;
     ids.forEach((id, row) => {
-      if (!(id >= 0 && id < vocab_size)) throw new RangeError(`${id} is not a token`);
       stream.set(this.embedding.subarray(id * d_model, (id + 1) * d_model), row * d_model);
     });
     if (this.position) add(stream, 0, this.position, start * d_model, ids.length * d_model);
@@ -74,10 +74,8 @@ class Block {
 
 // Twin of build_norm.
 function buildNorm({ norm, bias, norm_eps }, take) {
-  if (norm === "layernorm")
-    return new Norm(take("weight"), bias ? take("bias") : null, norm_eps, true);
   if (norm === "rmsnorm") return new Norm(take("weight"), null, norm_eps, false);
-  throw new Error(`norm: ${norm} is not implemented`);
+  return new Norm(take("weight"), bias ? take("bias") : null, norm_eps, true);
 }
 
 // Twin of build_mlp, GeluMLP and SwiGLU. neurons: rows of the normed stream -> outputs of the neurons. down:
@@ -86,7 +84,6 @@ function buildMlp({ mlp, d_model, d_mlp }, linear) {
   const up = linear("mlp.up", d_model, d_mlp);
   const down = linear("mlp.down", d_mlp, d_model);
   if (mlp === "gelu") return { neurons: (x) => gelu(up.of(x)), down };
-  if (mlp !== "swiglu") throw new Error(`mlp: ${mlp} is not implemented`);
   const gate = linear("mlp.gate", d_model, d_mlp);
   return { neurons: (x) => swiglu(gate.of(x), up.of(x)), down };
 }
@@ -95,7 +92,6 @@ function buildMlp({ mlp, d_model, d_mlp }, linear) {
 // Frequencies and angles are rounded to float32, as they are in Python.
 function buildRotary({ position, d_head, rope_theta }) {
   if (position === "learned") return () => {};
-  if (position !== "rotary") throw new Error(`position: ${position} is not implemented`);
   const pairs = d_head / 2;
   const frequency = Float32Array.from({ length: pairs }, (_, i) => {
     return rope_theta ** Math.fround((-2 * i) / d_head);

@@ -1,7 +1,7 @@
 // A text that a model reads token by token, and everything that it computed for it.
 
 import { add, dot, logSumExp } from "./arithmetic.js";
-import { NOTHING_OFF, checkOff, replaceHeads, replaceMlp } from "./edits.js";
+import { NOTHING_OFF, replaceHeads, replaceMlp } from "./edits.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
 export const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
@@ -15,7 +15,6 @@ export class Reading {
   #scored = 1; // tokens whose loss is known; the first has none
 
   constructor(model, off = NOTHING_OFF) {
-    checkOff(model.config, off);
     Object.assign(this, { model, off, tokens: [] });
     this.layers = model.blocks.map(() => new LayerMemory(model.config));
     this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end
@@ -25,18 +24,14 @@ export class Reading {
     return this.tokens.length;
   }
 
-  // Reads more tokens. Throws RangeError beyond the context length, and for an id outside the
-  // vocabulary.
+  // Reads more tokens, as many as fit the context.
   read(ids) {
     finished(this.pieces(ids));
   }
 
   // The same, in pieces: a caller who stops between two of them has read nothing.
   *pieces(ids) {
-    const { context_length } = this.model.config;
     const [from, to] = [this.length, this.length + ids.length];
-    if (to > context_length)
-      throw new RangeError(`${to} tokens exceed context_length=${context_length}`);
     if (!ids.length) return;
     this.#reserve(to);
     this.model.embed(ids, from, this.#stream(0, from, to));

@@ -96,26 +96,3 @@ def test_means_over_another_text(engine: Call) -> None:
     off = {"by": "mean", "heads": [[1, 2]], "mlps": []}
     found = engine(code, {"packed": packed(model, text), "ids": ids, "off": off})
     close(found["logits"], expected)
-
-
-REFUSED = """async ({ packed, ids, off }) => {
-    try {
-        const reading = new Reading(await load(packed), off);
-        reading.read(ids);
-    } catch (error) {
-        return `${error.name}: ${error.message}`;
-    }
-}"""
-
-
-def test_a_kind_that_is_not_implemented_is_an_error(engine: Call) -> None:
-    """Never the other kind in its place; nor is a head switched off that is not there."""
-    model = build(preset("model", "nano", n_heads=3, d_model=12, context_length=8), 11, seed=0)
-    off = {"by": "zero", "heads": [[2, 0]], "mlps": []}
-    said = engine(REFUSED, {"packed": packed(model), "ids": [1], "off": off})
-    assert said == "RangeError: heads: the model has no head 2.0"
-    for name in ("norm", "position", "mlp"):
-        page = packed(model)
-        page["data"]["config"][name] = "other"
-        argument = {"packed": page, "ids": [1], "off": {**off, "heads": []}}
-        assert engine(REFUSED, argument) == f"Error: {name}: other is not implemented"
