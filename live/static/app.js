@@ -238,14 +238,6 @@ export class LivePage extends Inspector {
     return { query, key: weights.reduce((most, each, key) => (each > weights[most] ? key : most), 0) };
   }
 
-  step(by) {
-    if (this.data.steps.length > 1) this.steps.move(by);
-  }
-
-  play() {
-    this.steps.toggle();
-  }
-
   // exact: with the step, also where it is to be the newest after a reload.
   linked(exact = true) {
     return { ...this.state, zoom: this.place };

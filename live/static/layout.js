@@ -63,8 +63,7 @@ function textParts(app) {
     surprise,
     next: new NextTokens(choices, surprise.sum),
     writing: new Writing({
-      start: () => author.toggle(),
-      stop: () => author.toggle(),
+      toggle: () => author.toggle(),
       undo: () => author.undo(),
       change: (sampling) => app.set({ sampling }),
     }),

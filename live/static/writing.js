@@ -13,12 +13,9 @@ const SETTINGS = {
 };
 
 export class Writing {
-  // start(), stop(): write on, or stop. undo(): after it has written. change(sampling): other
-  // settings.
-  constructor({ start, stop, undo, change }) {
-    this.start = start;
-    this.stop = stop;
-    this.button = el("button", { type: "button", class: "write", onclick: () => this.toggle() });
+  // toggle(): write on, or stop. undo(): after it has written. change(sampling): other settings.
+  constructor({ toggle, undo, change }) {
+    this.button = el("button", { type: "button", class: "write", onclick: toggle });
     this.undo = el("button", { type: "button", onclick: undo }, "Undo");
     this.inputs = Object.fromEntries(
       Object.entries(SETTINGS).map(([name, [, title]]) => {
@@ -54,13 +51,8 @@ export class Writing {
     return Object.fromEntries(Object.entries(this.inputs).map(([name, { value }]) => [name, value]));
   }
 
-  toggle() {
-    return this.busy ? this.stop() : this.start();
-  }
-
   // hasWritten: whether there is something to undo.
   show(sampling, busy, hasWritten) {
-    this.busy = busy;
     this.undo.hidden = !hasWritten;
     this.button.textContent = busy ? "❚❚ Stop" : "▶ Let it write";
     this.button.title = "Ctrl+Enter in the text";

@@ -102,6 +102,7 @@ class App extends Inspector {
       (which, i) =>
         new Picker(i ? "Compared with" : "View", (view) => this.compare.choose(which, view)),
     );
+    [this.steps] = this.pickers;
     this.player = new Player(this.pickers, this.store);
     this.build(2);
     this.order = new Order((part) => this.#sortBy(part));
@@ -335,14 +336,6 @@ class App extends Inspector {
     if (this.leads?.chosen !== chosen || !there(this.leads.names))
       this.leads = { chosen, names: leading(this.maps[0], layer, head) };
     return this.leads.names;
-  }
-
-  step(by) {
-    this.pickers[0].move(by);
-  }
-
-  play() {
-    this.pickers[0].toggle();
   }
 
   // Loads new runs and steps. A view of a run's last step moves to its new last step.

@@ -61,12 +61,10 @@ export class Picker {
     this.step.textContent = view.step.toLocaleString("en") + (single ? "" : place);
   }
 
-  // Moves by this many logged steps. Returns false if there is no such step.
+  // Moves by this many logged steps, if there is such a step.
   move(by) {
-    const place = Number(this.slider.value) + by;
-    if (place < 0 || place >= this.steps.length) return false;
-    this.choose({ step: this.steps[place] });
-    return true;
+    const step = this.steps[Number(this.slider.value) + by];
+    if (step !== undefined) this.choose({ step });
   }
 
   toggle() {

@@ -1,5 +1,5 @@
 // What the tab and the live page have in common: a head, a token and a cell of maps are chosen, and the
-// parts of the page show them. A page has `main`, `host`, `state`, `maps` and `address`.
+// parts of the page show them. A page has `main`, `host`, `state`, `maps`, `address`, and `steps`, a Picker.
 
 import { Choice } from "./choice.js";
 import { ZoomButtons } from "./controls.js";
