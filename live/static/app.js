@@ -4,19 +4,15 @@ import { Address } from "./address.js";
 import { Author } from "./author.js";
 import { options } from "./controls.js";
 import { el } from "./dom.js";
+import { anyOff } from "./edits.js";
 import { Inspector } from "./inspector.js";
 import { arrange, buildParts } from "./layout.js";
-import { NEWEST, anyOff, readFragment, writeFragment } from "./link.js";
+import { NEWEST, readFragment, writeFragment } from "./link.js";
 import { Opening } from "./opening.js";
 import { PerfectReader } from "./perfect.js";
 import { fileName } from "./save.js";
 import { Study } from "./study.js";
 import { VIEWS } from "./views.js";
-
-const CHANGE = [
-  "change by what is off",
-  "Weights with parts off, minus those before. Only heads of later layers can change.",
-];
 
 // worker: the address of its script. Page, Reader: what the page is, and its questions to the worker.
 export function start(worker, Page = LivePage, Reader = Study) {
@@ -184,10 +180,9 @@ export class LivePage extends Inspector {
     const off = anyOff(state.off);
     const isOff = (l, h) => state.off.heads.some(([a, b]) => a === l && b === h);
     this.drawHeads(isOff);
-    const views = Object.entries(VIEWS).map(([name, [text]]) => [name, text]);
-    if (off) views.push(["change", CHANGE[0]]);
-    options(this.view, views.map(([name]) => name), state.view, views.map(([, text]) => text));
-    this.meaning.textContent = (VIEWS[state.view] ?? CHANGE)[1];
+    const views = Object.keys(VIEWS).filter((name) => off || name !== "change");
+    options(this.view, views, state.view, views.map((name) => VIEWS[name][0]));
+    [, this.meaning.textContent] = VIEWS[state.view];
     this.main.classList.toggle("differing", state.view === "change");
     this.panels[0].title.textContent = `L${layer}H${head}${isOff(layer, head) ? " (off)" : ""}`;
     this.switches.show(state.off, layer, head, maps.header.heads[layer]);

@@ -1,6 +1,7 @@
 // What changes the text: typing, choosing a token, and the model that writes on.
 
-import { NEWEST, anyOff } from "./link.js";
+import { anyOff } from "./edits.js";
+import { NEWEST } from "./link.js";
 
 const PAUSE_BETWEEN = 100; // milliseconds in which it only writes
 

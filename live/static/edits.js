@@ -1,7 +1,13 @@
 // Parts that are switched off (twin of ablate in model/hooks.py): what they are and what they write then.
 // Reading applies them.
 
-export const NOTHING_OFF = { by: "zero", heads: [], mlps: [] };
+export function nothingOff(by = "mean") {
+  return { by, heads: [], mlps: [] };
+}
+
+export function anyOff({ heads, mlps }) {
+  return heads.length + mlps.length > 0;
+}
 
 // Of what the heads of a layer gather, rows of tokens, replaces the heads that are off.
 export function replaceHeads({ config, means }, { by, heads }, layer, rows) {

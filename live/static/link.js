@@ -11,19 +11,12 @@
 //   sampling      {temperature, topK, topP, seed, length}
 //   zoom          of the map, undefined until one zooms
 
+import { anyOff } from "./edits.js";
 import { fragment, readLink, readZoom, zoomText } from "./state.js";
 
 export const SAMPLING = { temperature: 0.8, topK: 0, topP: 0.95, seed: 1, length: 200 }; // of sample.py
 
 export const NEWEST = -2; // as `token`, until the text is read: the last one
-
-export function nothingOff(by = "mean") {
-  return { by, heads: [], mlps: [] };
-}
-
-export function anyOff({ heads, mlps }) {
-  return heads.length + mlps.length > 0;
-}
 
 export function writeFragment(state) {
   const { text, step, layer, head, token, place, off, sampling } = state;

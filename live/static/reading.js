@@ -1,7 +1,7 @@
 // A text that a model reads token by token, and everything that it computed for it.
 
 import { add, dot, logSumExp } from "./arithmetic.js";
-import { NOTHING_OFF, replaceHeads, replaceMlp } from "./edits.js";
+import { nothingOff, replaceHeads, replaceMlp } from "./edits.js";
 import { LayerMemory, grown, triangle } from "./memory.js";
 
 export const AT_ONCE = 32; // tokens, which are read together and whose logits are in memory together
@@ -14,7 +14,7 @@ export class Reading {
   #losses = new Float32Array(0);
   #scored = 1; // tokens whose loss is known; the first has none
 
-  constructor(model, off = NOTHING_OFF) {
+  constructor(model, off = nothingOff()) {
     Object.assign(this, { model, off, tokens: [] });
     this.layers = model.blocks.map(() => new LayerMemory(model.config));
     this.streams = [...model.blocks, null].map(() => new Float32Array(0)); // before each block, at the end

@@ -3,17 +3,17 @@
 import { softmax } from "./arithmetic.js";
 import { windowStart } from "./window.js";
 
-// Twin of sampling_probabilities: softmax(logits / temperature), truncated and renormalised.
-export function probabilities(logits, { temperature = 1, topK = null, topP = null } = {}) {
+// Twin of sampling_probabilities: softmax(logits / temperature), truncated and renormalised. topK 0, topP 1: off.
+export function probabilities(logits, { temperature, topK, topP }) {
   const most = logits.reduce((a, b) => Math.max(a, b));
   // Shifted so that the largest is 0: a tiny temperature can then only underflow.
   const shifted = logits.map((each) => each - most).map((each) => each / Math.fround(temperature));
-  if (topK !== null && topK < logits.length) {
+  if (topK && topK < logits.length) {
     const least = shifted.slice().sort()[logits.length - topK];
     for (let i = 0; i < shifted.length; i++) if (shifted[i] < least) shifted[i] = -Infinity;
   }
   const found = softmax(shifted);
-  return topP !== null && topP < 1 ? nucleus(found, topP) : found;
+  return topP < 1 ? nucleus(found, topP) : found;
 }
 
 // The smallest set of the most likely tokens whose probability reaches `most`, renormalised.

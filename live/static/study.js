@@ -68,10 +68,8 @@ export class Study {
 
   // The question for `n` tokens after the text.
   writing(state, n = state.sampling.length) {
-    const { temperature, topK, topP, seed } = state.sampling;
-    const settings = { temperature, topK: topK || null, topP, seed };
-    const { step, off } = state;
-    return { step, ids: [...this.ids(state)], off, settings, n };
+    const { step, off, sampling } = state;
+    return { step, ids: [...this.ids(state)], off, settings: sampling, n };
   }
 
   // of: the type of the question whose answer is no longer wanted.
@@ -144,16 +142,14 @@ export class Study {
 // What the model made of the tokens that it sees. place: {from, begun}, how many it does not see, and how
 // many of those that it sees come before the text.
 class TextRead {
-  constructor({ labels, data, vocabulary }, asked, place, { maps, losses, rows, before }, view, shown) {
+  constructor({ labels, data, vocabulary }, asked, place, { losses, rows, before }, view, shown) {
     for (const each of [losses, before?.losses]) if (each) vocabulary.ofText(each, place.begun);
     Object.assign(this, { asked, losses, rows, ids: asked.ids }, place);
     this.tokens = asked.ids.map((id) => labels[id]);
     const heads = Array(data.config.n_layers).fill(data.config.n_heads);
-    const header = { version: 1, tokens: this.tokens, heads, note: "", causal: true };
-    const weights = joined(maps);
-    Object.assign(header, namedHeads(data.names[asked.step], heads));
-    this.maps = new LiveMaps(header, view === "weights" ? weights : joined(shown), view);
-    if (before) this.before = { ...before, maps: new LiveMaps(header, joined(before.maps)) };
+    const header = { tokens: this.tokens, heads, note: "", ...namedHeads(data.names[asked.step], heads) };
+    this.maps = new LiveMaps(header, shown, view);
+    if (before) this.before = { ...before, maps: new LiveMaps(header, before.maps) };
   }
 
   token(place) {
@@ -174,17 +170,5 @@ function namedHeads(names, heads) {
     roles: known.map((layer) => layer.map(([label, pattern]) => [label, pattern])),
     sentences: known.map((layer) => layer.map(([, , headline, , interest]) => [headline, null, interest])),
     details: known.map((layer) => layer.map(([, , , details]) => details)),
-    overview: "",
   };
-}
-
-// What is given head by head, one after the other.
-function joined(maps) {
-  const values = new Float32Array(maps.reduce((sum, each) => sum + each.length, 0));
-  let at = 0;
-  for (const each of maps) {
-    values.set(each, at);
-    at += each.length;
-  }
-  return values;
 }

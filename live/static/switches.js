@@ -3,7 +3,7 @@
 
 import { options } from "./controls.js";
 import { el } from "./dom.js";
-import { anyOff, nothingOff } from "./link.js";
+import { anyOff, nothingOff } from "./edits.js";
 import { stepTitle } from "./steps.js";
 
 const WAYS = { mean: "its mean", zero: "nothing at all" };

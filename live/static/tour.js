@@ -4,7 +4,7 @@
 
 import { percent } from "./bars.js";
 import { el, tokenLabel } from "./dom.js";
-import { nothingOff } from "./link.js";
+import { nothingOff } from "./edits.js";
 import { changeOf } from "./next.js";
 
 const NARROW = 860; // pixels, as in the style

@@ -1,5 +1,5 @@
-// The maps of the text at hand, with exact weights, in one of the views: weights; or shares of what is
-// moved, which is a weight times the norm of what the head moves from there.
+// The maps of the text at hand, with exact weights, in one of the views: weights; shares of what is moved,
+// which is a weight times the norm of what the head moves from there; or if parts are off, their change.
 
 import { Maps } from "./maps.js";
 
@@ -9,6 +9,10 @@ export const VIEWS = {
   moved: [
     "weights × what is moved",
     "Attention that rests on a token of which the head moves little fades; what is left is moved.",
+  ],
+  change: [
+    "change by what is off",
+    "Weights with parts off, minus those before. Only heads of later layers can change.",
   ],
 };
 

@@ -6,9 +6,10 @@
 // the text at hand come before writing and trying every subset of parts.
 
 import { softmax } from "./arithmetic.js";
-import { NOTHING_OFF, changed } from "./edits.js";
+import { anyOff, changed, nothingOff } from "./edits.js";
 import { Model } from "./engine.js";
 import { attribution, circuit, lens, neuronInText, scoreTerms, strongest } from "./insight.js";
+import { triangle } from "./memory.js";
 import { Reading } from "./reading.js";
 import { generate, largest } from "./sampling.js";
 import { tryParts } from "./subsets.js";
@@ -130,7 +131,7 @@ async function next({ step, ids, off, i, k, more = [] }, cancelled) {
   const after = async (parts) =>
     softmax((await readingOf({ step, ids, off: parts }, cancelled)).logits(i));
   const now = await after(off);
-  const before = changed(off).length ? await after(NOTHING_OFF) : undefined;
+  const before = anyOff(off) ? await after(nothingOff()) : undefined;
   const shown = largest(now, k).concat(before ? largest(before, 1) : []).map(([id]) => id);
   const unique = new Set(shown.concat(ids.slice(i + 1, i + 2), more));
   return Array.from(unique, (id) => ({ id, now: now[id], before: before?.[id] }));
@@ -138,38 +139,34 @@ async function next({ step, ids, off, i, k, more = [] }, cancelled) {
 
 // Everything that the page shows of a text. view: "weights" or "moved".
 async function read({ step, ids, off, view }, cancelled) {
-  const { n_layers, n_heads } = page.data.config;
-  const of = (reading) => ({
-    maps: mapsOf(reading, view),
-    losses: reading.losses(),
-  });
-  const reading = await readingOf({ step, ids, off }, cancelled);
-  const answer = { tokens: ids.length, heads: Array(n_layers).fill(n_heads), ...of(reading) };
-  if (changed(off).length) answer.before = of(await readingOf({ step, ids }, cancelled));
+  const of = (reading) => ({ maps: mapsOf(reading, view), losses: reading.losses() });
+  const answer = of(await readingOf({ step, ids, off }, cancelled));
+  if (anyOff(off)) answer.before = of(await readingOf({ step, ids }, cancelled));
   const rows = await next({ step, ids, off, i: ids.length - 1, k: SHOWN }, cancelled);
   return { ...answer, rows };
 }
 
-// One triangle for each head, layer by layer.
+// The triangles of all heads, one after the other, layer by layer.
 function mapsOf(reading, view) {
-  const { n_heads } = page.data.config;
-  return reading.layers.flatMap((_, layer) =>
-    Array.from({ length: n_heads }, (_, head) => {
-      // A copy, since posting a part of an array posts all of it.
-      const weights = reading.weights(layer, head).slice();
-      return view === "moved" ? moved(weights, reading.valueNorms(layer, head)) : weights;
-    }),
-  );
+  const { n_layers, n_heads } = page.data.config;
+  const size = triangle(reading.length);
+  const maps = new Float32Array(n_layers * n_heads * size);
+  for (let i = 0; i < n_layers * n_heads; i++) {
+    const [layer, head] = [Math.floor(i / n_heads), i % n_heads];
+    const map = maps.subarray(i * size, (i + 1) * size);
+    map.set(reading.weights(layer, head));
+    if (view === "moved") toShares(map, reading.valueNorms(layer, head));
+  }
+  return maps;
 }
 
-// The shares of what is moved to each token: of weights times the norm of what is moved.
-function moved(weights, norms) {
+// Makes weights the shares of what is moved to each token: of weights times the norm of what is moved.
+function toShares(weights, norms) {
   for (let [i, at] = [0, 0]; i < norms.length; at += ++i) {
     let sum = 0;
     for (let j = 0; j <= i; j++) sum += weights[at + j] *= norms[j];
     for (let j = 0; j <= i; j++) weights[at + j] /= sum || 1;
   }
-  return weights;
 }
 
 // The parts of an answer, one by one, while nothing is asked about the text at hand.
@@ -184,15 +181,14 @@ async function stream(type, id, pieces) {
 }
 
 // A reading of `ids` by the model of a step, of which only what is new is read.
-async function readingOf({ step, ids, off = NOTHING_OFF }, cancelled = () => false) {
+async function readingOf({ step, ids, off = nothingOff() }, cancelled = () => false) {
   if (!ids.length) throw new RangeError("There is no token to read.");
   const intact = await kept([step], async () => new Reading(await modelAt(step)));
   await run(intact.follow(ids), cancelled);
-  const layers = changed(off);
-  if (!layers.length) return intact;
+  if (!anyOff(off)) return intact;
   const { by, heads, mlps } = off;
   const reading = await kept([step, by, heads, mlps], () =>
-    run(intact.switched(off, Math.min(...layers)), cancelled),
+    run(intact.switched(off, Math.min(...changed(off))), cancelled),
   );
   await run(reading.follow(ids), cancelled);
   return reading;

@@ -40,7 +40,7 @@ export class Wiring {
     this.node = el("details", { class: "wiring", open: true, "aria-label": "Wiring" });
   }
 
-  show({ header: { heads, wiring, measured = {} } }, { layer, head }) {
+  show({ header: { heads, wiring, measured } }, { layer, head }) {
     this.node.hidden = !wiring || heads.length < 2;
     if (this.node.hidden) return;
     Object.assign(this, { heads, edges: wiring, selected: [layer, head] });

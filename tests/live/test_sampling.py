@@ -45,7 +45,7 @@ def test_top_k_and_top_p(
         positive = before[before > 0]
         assume(len(positive.unique()) == len(positive))
     expected = sampling_probabilities(torch.tensor([logits]), temperature, k, p)[0]
-    found = probabilities(engine, logits, temperature=temperature, topK=k, topP=p)
+    found = probabilities(engine, logits, temperature=temperature, topK=k or 0, topP=p or 1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     if p is None:
         assert ((found > 0) == (expected.numpy() > 0)).all()

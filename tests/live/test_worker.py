@@ -83,7 +83,7 @@ def check_shown(found: dict[str, Any], model: GPT, ids: list[int]) -> None:
     with record_attention(model) as maps:
         logits = model(tokens)[0]
     heads = [triangle(layer[0, head]) for layer in maps for head in range(4)]
-    np.testing.assert_allclose(found["maps"], heads, atol=1e-5)
+    np.testing.assert_allclose(found["maps"], np.concatenate(heads), atol=1e-5)
     assert found["losses"][0] is None
     losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
     np.testing.assert_allclose(found["losses"][1:], losses, atol=1e-3)
@@ -116,7 +116,6 @@ def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
     ids = ids_for(checkpoints[0], 40, seed=1)
     for step, model in zip(STEPS, checkpoints, strict=True):
         (found,) = ask(read(ids, step))
-        assert (found["tokens"], found["heads"]) == (40, [4] * 4)
         assert "before" not in found
         check_shown(found, model, ids)
         top = model(torch.tensor([ids]))[0, -1].softmax(-1).sort(descending=True)
