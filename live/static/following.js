@@ -4,6 +4,7 @@
 import { LivePage, start } from "./app.js";
 import { el } from "./dom.js";
 import { GoingOn } from "./goingon.js";
+import { closest } from "./state.js";
 import { Study } from "./study.js";
 import { meanLoss } from "./surprise.js";
 
@@ -131,9 +132,7 @@ class FollowingPage extends LivePage {
     this.runs = { ".": { "": this.data.steps } };
     this.say("");
     const { checked } = this.box;
-    const distance = (step) => Math.abs(step - this.state.step);
-    const nearest = this.data.steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));
-    const step = checked ? this.newest : nearest;
+    const step = checked ? this.newest : closest(this.data.steps, this.state.step);
     const shown = this.set({ step });
     this.box.checked = checked;
     await shown;

@@ -12,7 +12,7 @@
 //   zoom          of the map, undefined until one zooms
 
 import { anyOff } from "./edits.js";
-import { fragment, readLink, readZoom, zoomText } from "./state.js";
+import { closest, fragment, readLink, readZoom, whole, zoomText } from "./state.js";
 
 export const SAMPLING = { temperature: 0.8, topK: 0, topP: 0.95, seed: 1, length: 200 }; // of sample.py
 
@@ -50,17 +50,13 @@ export function readFragment(fragment, { config, steps, run }, vocabulary) {
     mlps: [...new Set(list(link.mlps).map(Number))].filter((each) => integerIn(each, 0, layers - 1) !== null),
   };
   const ids = link.ids?.split(".").map((id) => integerIn(id, 0, config.vocab_size - 1));
-  const step = Number(link.step ?? NaN);
-  const distance = (each) => Math.abs(each - step);
   const text = link.text ?? run.prompt;
   const isKnown = ids?.every((id) => id !== null);
   const fits = isKnown && vocabulary.decode(ids, vocabulary.begun({ text, ids })) === text; // another model has others
   return {
     text,
     ids: fits ? ids : null,
-    step: Number.isFinite(step)
-      ? steps.reduce((best, each) => (distance(each) < distance(best) ? each : best))
-      : steps.at(-1),
+    step: closest(steps, whole(link.step, Infinity)),
     layer: integerIn(link.layer, 0, layers - 1),
     head: integerIn(link.head, 0, heads - 1),
     token: link.token === "-1" ? -1 : (place("token") ?? NEWEST),
@@ -102,6 +98,6 @@ function list(text) {
 }
 
 function integerIn(text, least, most) {
-  const value = Number(text ?? NaN);
-  return text !== "" && Number.isInteger(value) && value >= least && value <= most ? value : null;
+  const value = whole(text, NaN);
+  return value >= least && value <= most ? value : null;
 }

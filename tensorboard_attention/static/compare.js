@@ -1,7 +1,8 @@
 // Comparing two views, their difference, and the twins of heads.
 
-import { Difference, haveSameText } from "./difference.js";
+import { Difference } from "./difference.js";
 import { el } from "./dom.js";
+import { haveSameText } from "./maps.js";
 import { nearest } from "./state.js";
 
 export class Compare {

@@ -3,8 +3,9 @@
 import { el } from "./dom.js";
 import { weightText } from "./broken.js";
 import { tickText } from "./colours.js";
+import { haveSameText } from "./maps.js";
 import { Picture } from "./picture.js";
-import { SaveButtons } from "./save.js";
+import { saveButtons } from "./save.js";
 import { ramp } from "./theme.js";
 
 const SIGNED_TICKS = [-1, -0.25, -0.05, 0, 0.05, 0.25, 1];
@@ -100,11 +101,6 @@ export class Difference {
   }
 }
 
-export function haveSameText(one, two) {
-  const texts = ({ tokens, keys }) => JSON.stringify([tokens, keys]);
-  return texts(one) === texts(two);
-}
-
 // Where a difference is on its scale, from 0 to 1: by the root, as weights are on theirs.
 function onScale(value) {
   return (1 + Math.sign(value) * Math.sqrt(Math.abs(value))) / 2;
@@ -123,7 +119,7 @@ export class DifferencePanel {
     this.more = el("p", { class: "more apart small" });
     this.scale = el("div", { class: "scale small" });
     this.shown = el("div", {}, this.picture.node, this.scale, this.more);
-    this.save = new SaveButtons(this.picture, name).node;
+    this.save = saveButtons(this.picture, name);
     this.view = el("div", { class: "view" }, el("div", { class: "heading apart" }, this.title, this.save), this.note, this.shown);
     this.node = el("section", { class: "panel difference" }, this.view);
   }

@@ -164,3 +164,8 @@ export class Maps {
     return image;
   }
 }
+
+export function haveSameText(one, two) {
+  const texts = ({ tokens, keys }) => JSON.stringify([tokens, keys]);
+  return texts(one) === texts(two);
+}

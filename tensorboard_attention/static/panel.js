@@ -6,7 +6,7 @@ import { earned } from "./marks.js";
 import { Matters } from "./matters.js";
 import { kindOf, verdictOf } from "./naming.js";
 import { Picture } from "./picture.js";
-import { SaveButtons } from "./save.js";
+import { saveButtons } from "./save.js";
 import { Words } from "./words.js";
 
 export class Panel {
@@ -16,7 +16,7 @@ export class Panel {
     this.sentence = el("p", { class: "sentence small" });
     this.note = el("p", { class: "note small" });
     this.picture = new Picture(viewport, { point, pick, moved });
-    this.save = new SaveButtons(this.picture, name).node;
+    this.save = saveButtons(this.picture, name);
     this.words = new Words({ point, pick });
     this.matters = new Matters();
     const heading = el("div", { class: "heading apart" }, this.title, this.verdict, this.save);

@@ -2,20 +2,18 @@
 
 import { el } from "./dom.js";
 
-export class SaveButtons {
-  // name(): of the files, without their ends.
-  constructor(picture, name) {
-    const button = (end, title, make) => {
-      const save = async () => download(`${name()}.${end}`, await make());
-      return el("button", { type: "button", title, onclick: save }, end.toUpperCase());
-    };
-    this.node = el(
-      "span",
-      { class: "save extra" },
-      button("png", "Save the map as a picture", () => new Promise((resolve) => picture.canvas.toBlob(resolve))),
-      button("csv", "Save the weights as a table", () => weightTable(picture)),
-    );
-  }
+// name(): of the files, without their ends.
+export function saveButtons(picture, name) {
+  const button = (end, title, make) => {
+    const save = async () => download(`${name()}.${end}`, await make());
+    return el("button", { type: "button", title, onclick: save }, end.toUpperCase());
+  };
+  return el(
+    "span",
+    { class: "save extra" },
+    button("png", "Save the map as a picture", () => new Promise((resolve) => picture.canvas.toBlob(resolve))),
+    button("csv", "Save the weights as a table", () => weightTable(picture)),
+  );
 }
 
 // One line per weight. Tokens are JSON texts, so that spaces and line ends are kept and seen.

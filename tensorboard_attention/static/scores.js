@@ -2,7 +2,9 @@
 // the logged steps. Three of them lead, and the others are folded.
 
 import { el, formatNumber, svg } from "./dom.js";
+import { haveSameText } from "./maps.js";
 import { roleOf } from "./naming.js";
+import { closest } from "./state.js";
 
 const HERE = ["this text", ""]; // places that may differ from step to step
 const MOST_NAMED = 3; // steps
@@ -26,7 +28,7 @@ export class Scores {
     const [first] = views;
     const { layer, head } = first;
     const names = Object.keys(first.maps.header.scores);
-    const same = views.every(({ maps }) => sameTokens(maps.tokens, first.maps.tokens));
+    const same = views.every(({ maps }) => haveSameText(maps, first.maps));
     const card = (name) => {
         const values = views
           .map(({ maps, layer, head }) => formatNumber(maps.score(name, layer, head)))
@@ -89,7 +91,7 @@ export class Scores {
     };
     chart.addEventListener("click", (event) => this.choose(stepAt(event)));
     chart.addEventListener("pointermove", (event) => {
-      const step = nearestStep(curves, stepAt(event));
+      const step = closest(curves.flatMap(({ steps }) => steps), stepAt(event));
       for (const end of ["x1", "x2"]) pointed.setAttribute(end, x(step));
       pointed.setAttribute("visibility", "visible");
       const there = curves.map(({ steps, values }) => formatNumber(values[steps.indexOf(step)]));
@@ -200,10 +202,6 @@ function rank(maps, name, layer, head) {
   return `rank ${known.filter((each) => each > value).length + 1} of ${known.length}`;
 }
 
-function sameTokens(some, others) {
-  return some.length === others.length && some.every((token, i) => token === others[i]);
-}
-
 // From 0 to 1, but for scores that are no shares from 0 to the largest of all heads.
 function scaleOf(views, name, finite) {
   const { units } = views[0].maps.header;
@@ -233,12 +231,6 @@ export function bounds(values) {
     ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
     [Infinity, -Infinity],
   );
-}
-
-function nearestStep(curves, wanted) {
-  return curves
-    .flatMap(({ steps }) => steps)
-    .reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best));
 }
 
 // One head's score over the steps. cuts: the steps at which the text changes that it was measured on.

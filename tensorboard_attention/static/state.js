@@ -71,11 +71,13 @@ export function nearest(runs, { run, tag, step }) {
   if (!Object.hasOwn(runs, run)) run = Object.keys(runs).at(-1);
   const tags = runs[run];
   if (!Object.hasOwn(tags, tag)) tag = Object.keys(tags)[0];
-  const wanted = whole(step, Infinity);
-  const closest = tags[tag].reduce((best, each) =>
-    Math.abs(each - wanted) <= Math.abs(best - wanted) ? each : best,
-  );
-  return { run, tag, step: closest };
+  return { run, tag, step: closest(tags[tag], whole(step, Infinity)) };
+}
+
+// The step that is nearest to one; the last of several.
+export function closest(steps, wanted) {
+  const distance = (step) => Math.abs(step - wanted);
+  return steps.reduce((best, step) => (distance(step) <= distance(best) ? step : best));
 }
 
 // How many views there are to choose from.
@@ -88,7 +90,7 @@ export function readZoom(text = "") {
   return numbers.length === 3 && numbers.every(Number.isFinite) ? numbers : undefined;
 }
 
-function whole(text, otherwise) {
+export function whole(text, otherwise) {
   const value = Number(text);
   return text != null && text !== "" && Number.isInteger(value) ? value : otherwise;
 }
