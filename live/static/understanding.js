@@ -26,30 +26,30 @@ export class Understanding {
     this.circuit = new CircuitLists();
     this.neurons = new Activity(again, (token) => set({ token }));
     this.smallest = new Smallest(study, explain, set, isWriting);
-    const look = (title, part) => {
+    const look = (title, part, show) => {
       const summary = el("summary", {}, el("h2", {}, title));
-      return el("details", { ontoggle: ({ target }) => target.open && again() }, summary, part.node);
+      const ontoggle = ({ target }) => target.open && again();
+      return { node: el("details", { ontoggle }, summary, part.node), show };
     };
     this.looks = [
-      look("Why this head looks there", this.reasons),
-      look("What each layer would say", this.lens),
-      look("Which parts write the next token", this.writers),
-      look("What this head writes", this.circuit),
-      look("Which neurons are active", this.neurons),
-      look("The smallest part that answers", this.smallest),
+      look("Why this head looks there", this.reasons, this.#showReasons),
+      look("What each layer would say", this.lens, this.#showLens),
+      look("Which parts write the next token", this.writers, this.#showWriters),
+      look("What this head writes", this.circuit, this.#showCircuit),
+      look("Which neurons are active", this.neurons, this.#showNeurons),
+      look("The smallest part that answers", this.smallest, this.#showSmallest),
     ];
-    this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...this.looks);
+    const nodes = this.looks.map(({ node }) => node);
+    this.node = el("section", { class: "looks", "aria-label": "Looks inside" }, ...nodes);
   }
 
   // Asks for what is open. isNew(): whether this is still what is shown.
   async show(state, reading, isNew) {
-    const shown = [this.#showReasons, this.#showLens, this.#showWriters, this.#showCircuit];
-    shown.push(this.#showNeurons, this.#showSmallest);
     const about = JSON.stringify([reading.ids, state.place]);
     if (about !== this.about) this.explained = null;
     this.about = about;
-    for (const [i, show] of shown.entries())
-      if (this.looks[i].open && isNew()) await show.call(this, state, reading, isNew);
+    for (const { node, show } of this.looks)
+      if (node.open && isNew()) await show.call(this, state, reading, isNew);
   }
 
   async #showReasons(state, reading, isNew) {

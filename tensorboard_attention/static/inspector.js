@@ -1,5 +1,5 @@
 // What the tab and the live page have in common: a head, a token and a cell of maps are chosen, and the
-// parts of the page show them. A page has `main`, `host`, `state`, `maps`, `address`, and `steps`, a Picker.
+// parts of the page show them. A page has `main`, `host`, `state`, `maps`, `address`, `opening`, and `steps`, a Picker.
 
 import { Choice } from "./choice.js";
 import { ZoomButtons } from "./controls.js";
@@ -8,7 +8,6 @@ import { bring, el, whiteSpaceKey } from "./dom.js";
 import { Grid } from "./grid.js";
 import { onKey } from "./keys.js";
 import { changesOf, overviewOf, roleOf } from "./naming.js";
-import { Opening } from "./opening.js";
 import { Panel } from "./panel.js";
 import { followTheme, kindsKey, legend } from "./theme.js";
 import { Viewport } from "./viewport.js";
@@ -16,7 +15,6 @@ import { Viewport } from "./viewport.js";
 export class Inspector {
   viewport = new Viewport();
   choice = new Choice();
-  opening = new Opening();
   turn = 0; // of several calls, only the newest draws
 
   // The events that a picture or a text reports to the page.
