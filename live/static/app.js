@@ -161,8 +161,9 @@ export class LivePage extends Inspector {
   async explain() {
     const { turn, state, reading } = this;
     const isNew = () => turn === this.turn && reading === this.reading;
-    const instead = state.place === null ? null : this.reading.token(state.place);
-    const sure = this.sure?.[(state.place ?? reading.ids.length) - 1][1];
+    const { place } = state;
+    const instead = place === null ? null : { place, token: reading.tokens[place], id: reading.ids[place] };
+    const sure = this.sure?.[(place ?? reading.ids.length) - 1][1];
     try {
       const rows = await this.study.probabilities(state, reading, sure);
       if (!isNew()) return;

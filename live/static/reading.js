@@ -24,13 +24,9 @@ export class Reading {
     return this.tokens.length;
   }
 
-  // Reads more tokens, as many as fit the context.
-  read(ids) {
-    finished(this.pieces(ids));
-  }
-
-  // The same, in pieces: a caller who stops between two of them has read nothing.
-  *pieces(ids) {
+  // Reads more tokens, as many as fit the context, in pieces: a caller who stops between two of them has
+  // read nothing.
+  *read(ids) {
     const [from, to] = [this.length, this.length + ids.length];
     if (!ids.length) return;
     this.#reserve(to);
@@ -44,7 +40,7 @@ export class Reading {
     let same = 0;
     while (same < this.length && this.tokens[same] === ids[same]) same++;
     this.truncate(same);
-    yield* this.pieces(ids.slice(same));
+    yield* this.read(ids.slice(same));
   }
 
   // Forgets all tokens from position n on.
@@ -175,13 +171,5 @@ export class Reading {
       this.#scored = to;
     }
     return this.#losses.slice(0, this.length);
-  }
-}
-
-// What a generator that works in pieces returns.
-export function finished(pieces) {
-  for (;;) {
-    const { done, value } = pieces.next();
-    if (done) return value;
   }
 }

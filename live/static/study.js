@@ -151,10 +151,6 @@ class TextRead {
     this.maps = new LiveMaps(header, shown, view);
     if (before) this.before = { ...before, maps: new LiveMaps(header, before.maps) };
   }
-
-  token(place) {
-    return { place, token: this.tokens[place], id: this.ids[place] };
-  }
 }
 
 // Of a step at which nothing was measured; as in tensorboard_attention/naming.py.

@@ -27,7 +27,7 @@ function* switchedParts(model, ids, by, target) {
   ]);
   if (parts.length <= MAX_SWITCHED) return parts;
   const intact = new Reading(model);
-  yield* intact.pieces(ids);
+  yield* intact.read(ids);
   const value = (reading) => softmax(reading.logits(ids.length - 1))[target];
   const falls = new Map();
   for (const part of parts) {

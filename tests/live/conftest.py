@@ -65,13 +65,20 @@ def module(empty_page: sync_api.Page) -> Call:
 @pytest.fixture(scope="module")
 def engine(empty_page: sync_api.Page) -> Call:
     """engine("(x) => ...", x): what a function returns that sees what the modules of the engine
-    export, and `load`, which makes a model of what `packed` returns."""
+    export, `load`, which makes a model of what `packed` returns, and `finished`, which returns
+    what a generator does that works in pieces."""
     for name in [*modules("worker")][:-1]:
         empty_page.evaluate(f"import('/{name}.js').then((found) => Object.assign(window, found))")
     empty_page.evaluate(
         """() => {
             window.load = async ({ data, text }) =>
                 new Model(data.config, await unpack(data, text));
+            window.finished = (pieces) => {
+                for (;;) {
+                    const { done, value } = pieces.next();
+                    if (done) return value;
+                }
+            };
         }"""
     )
     return empty_page.evaluate

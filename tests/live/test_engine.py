@@ -48,14 +48,14 @@ def test_logits_and_attention(engine: Call, case: Case, data: st.DataObject) -> 
 
 ABLATED = f"""async ({{ packed, ids, off, cut }}) => {{
     const intact = new Reading(await load(packed));
-    intact.read(ids);
+    finished(intact.read(ids));
     const reading = new Reading(intact.model, off);
-    reading.read(ids.slice(0, cut));
-    reading.read(ids.slice(cut));
+    finished(reading.read(ids.slice(0, cut)));
+    finished(reading.read(ids.slice(cut)));
     const switched = finished(intact.switched(off, Math.min(...changed(off))));
     const again = switched.copy();
     again.truncate(cut);
-    again.read(ids.slice(cut));
+    finished(again.read(ids.slice(cut)));
     return [reading, switched, again].map({SHOWN});
 }}"""
 
@@ -90,7 +90,7 @@ def test_means_over_another_text(engine: Call) -> None:
     hook.remove()
     code = f"""async ({{ packed, ids, off }}) => {{
         const reading = new Reading(await load(packed), off);
-        reading.read(ids);
+        finished(reading.read(ids));
         return ({SHOWN})(reading);
     }}"""
     off = {"by": "mean", "heads": [[1, 2]], "mlps": []}

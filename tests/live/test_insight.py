@@ -21,7 +21,7 @@ DRAWN = settings(max_examples=20)
 
 READING = """async ({ packed, ids, off }) => {
     const intact = new Reading(await load(packed));
-    intact.read(ids);
+    finished(intact.read(ids));
     if (!off) return intact;
     return finished(intact.switched(off, Math.min(...changed(off))));
 }"""
