@@ -110,15 +110,11 @@ export class Author {
     writing.spoken.textContent = `Written: ${app.input.value.slice(length)}`;
   }
 
+  // Everything follows what is written, as often as it can be seen.
   #write(ids) {
     const { input, state, study } = this.app;
     input.value = study.vocabulary.decode(ids, study.vocabulary.begun(state));
     input.scrollTop = input.scrollHeight;
-    this.#follow(ids);
-  }
-
-  // Everything follows what is written, as often as it can be seen.
-  #follow(ids) {
     if (performance.now() < this.due) return;
     this.due = Infinity;
     this.#goOn(ids).finally(() => (this.due = performance.now() + PAUSE_BETWEEN));

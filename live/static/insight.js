@@ -13,27 +13,22 @@ export function lens(reading, i, k) {
 }
 
 // Direct logit attribution (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"):
-// what each part adds to the logit of `id` after token i. The parts sum to the logit. The final norm
-// divides by the scale that it has there; its bias and those of the output matrices are `biases`.
+// what each part adds to the logit of `id` after token i, as [name, value]; they sum to the logit. The final
+// norm divides by the scale that it has there; its bias and those of the output matrices are "biases".
 export function attribution(reading, i, id) {
   const { model, layers } = reading;
-  const { n_heads, d_model } = model.config;
+  const { bias, d_model } = model.config;
   const { finalNorm, unembedding } = model;
   const row = unembedding.weight.subarray(id * d_model, (id + 1) * d_model);
   const end = reading.residual(layers.length, i);
-  const part = (x) => dot(finalNorm.part(x, end), 0, row, 0, d_model);
-  const at = (table, place) => part(table.subarray(place * d_model, (place + 1) * d_model));
-  const heads = Array.from({ length: n_heads }, (_, head) => head);
-  const biases = model.blocks.map(({ output }) => (output.bias ? part(output.bias) : 0));
-  if (finalNorm.bias) biases.push(dot(finalNorm.bias, 0, row, 0, d_model));
-  return {
-    embedding: at(model.embedding, reading.tokens[i]),
-    ...(model.position ? { position: at(model.position, i) } : {}),
-    heads: layers.map((_, layer) => heads.map((head) => part(reading.headOutput(layer, head, i)))),
-    mlps: layers.map((_, layer) => part(reading.mlpOutput(layer, i))),
-    biases: biases.reduce((sum, each) => sum + each, 0),
-    logit: reading.logits(i)[id],
-  };
+  const added = (x) => dot(finalNorm.part(x, end), 0, row, 0, d_model);
+  const parts = streamParts(reading, layers.length, i).map(([name, x]) => [name, added(x)]);
+  if (bias) {
+    const biases = model.blocks.map(({ output }) => added(output.bias));
+    if (finalNorm.bias) biases.push(dot(finalNorm.bias, 0, row, 0, d_model));
+    parts.push(["biases", biases.reduce((sum, each) => sum + each, 0)]);
+  }
+  return { parts, logit: reading.logits(i)[id] };
 }
 
 // Twin of explain_score: the scaled score of a head for tokens i and j as terms {query, key, value} that

@@ -100,14 +100,7 @@ export class Study {
   async attribution(state, reading, explained) {
     const found = await this.choices(state, reading, explained);
     const answer = found && (await this.asking.ask("attribution", { ...reading.asked, i: found.i, token: found.id }));
-    if (!answer) return null;
-    const { embedding, position, heads, mlps, biases, logit } = answer;
-    const parts = [["embedding", embedding]];
-    if (position !== undefined) parts.push(["position", position]);
-    heads.forEach((layer, l) => layer.forEach((value, h) => parts.push([`L${l}H${h}`, value])));
-    mlps.forEach((value, l) => parts.push([`L${l} MLP`, value]));
-    if (biases) parts.push(["biases", biases]);
-    return { ...found, parts, logit };
+    return answer && { ...found, ...answer };
   }
 
   // What a head would write if it attended to one token alone.

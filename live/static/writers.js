@@ -36,5 +36,4 @@ export class Writers {
 export function offerTokens(select, choices, id) {
   const labels = choices.map(([, token]) => tokenLabel(token));
   options(select, choices.map(([each]) => `${each}`), `${id}`, labels);
-  labels.forEach((label, i) => (select.options[i].textContent = label));
 }

@@ -341,17 +341,13 @@ class App extends Inspector {
   // Loads new runs and steps. A view of a run's last step moves to its new last step.
   async #refresh() {
     if (document.hidden || !innerWidth) return; // another tab is open
-    const state = () => {
-      const { versions, followed, losses, evidence, notes } = this.source;
-      return [versions, followed, losses, evidence, notes];
-    };
-    const known = JSON.stringify([this.runs, ...state()]);
+    const known = JSON.stringify([this.runs, this.source]);
     let lost = "";
     const runs = await this.source.runs().catch((error) => void (lost = error.message));
     if (lost !== this.lost) this.say(lost);
     this.lost = lost;
     if (runs) this.notes.show(this.source.notes);
-    if (!runs || JSON.stringify([runs, ...state()]) === known) return;
+    if (!runs || JSON.stringify([runs, this.source]) === known) return;
     const before = this.runs;
     this.runs = runs;
     if (!this.state || !Object.keys(runs).length) return location.reload(); // the first runs appeared, or all are gone

@@ -65,7 +65,6 @@ export class Words {
 
   #write(maps) {
     const { n, texts } = maps;
-    this.tokens = texts;
     const parts = [
       ["Attended to (keys)", n],
       ["Attending (queries)", 0, n],
@@ -105,9 +104,10 @@ export class Words {
 
   #list() {
     const { weights, focus, maps } = this.shown;
-    if (this.tokens[focus] === undefined)
+    const { texts } = maps;
+    if (texts[focus] === undefined)
       return this.lists.replaceChildren(el("p", { class: "small" }, "Hover over or tap a token."));
-    const token = tokenLabel(this.tokens[focus]);
+    const token = tokenLabel(texts[focus]);
     const titles = { to: `${token} attends to`, from: `${token} is attended to by` };
     const ways = ["to", "from"].filter((way) => weights[way].length);
     this.lists.replaceChildren(
@@ -125,7 +125,7 @@ export class Words {
             "li",
             { "data-place": i },
             el("b", {}, formatNumber(weight)),
-            el("span", { class: "cut" }, tokenLabel(this.tokens[i])),
+            el("span", { class: "cut" }, tokenLabel(texts[i])),
             el("small", {}, `${maps.placeOf(i)}`),
             bar,
           );

@@ -140,22 +140,18 @@ def test_parts_sum_to_the_logit(engine: Call, case: Case, data: st.DataObject) -
     def effect(part: Tensor) -> float:
         return inside.effect(part, i)[token].item()
 
-    expected = [effect(inside.embedding[i])]
-    parts = [found["embedding"]]
-    assert ("position" in found) == (config.position == "learned")
-    if "position" in found:
-        parts.append(found["position"])
-        expected.append(effect(inside.start[i] - inside.embedding[i]))
+    expected = {"embedding": effect(inside.embedding[i])}
+    if config.position == "learned":
+        expected["position"] = effect(inside.start[i] - inside.embedding[i])
     for layer in range(config.n_layers):
-        parts += [*found["heads"][layer], found["mlps"][layer]]
-        expected += [effect(inside.head(layer, h)[i]) for h in range(config.n_heads)]
-        expected.append(effect(inside.mlps[layer][i]))
-    np.testing.assert_allclose(parts, expected, atol=1e-4)
+        for head in range(config.n_heads):
+            expected[f"L{layer}H{head}"] = effect(inside.head(layer, head)[i])
+        expected[f"L{layer} MLP"] = effect(inside.mlps[layer][i])
     logit = inside.logits[i, token].item()
+    if config.bias:
+        expected["biases"] = logit - sum(expected.values())
+    assert dict(found["parts"]) == pytest.approx(expected, abs=1e-4)
     assert abs(found["logit"] - logit) < 1e-3
-    assert abs(sum(parts) + found["biases"] - logit) < 1e-3
-    if not config.bias:
-        assert found["biases"] == 0
 
 
 @DRAWN
