@@ -4,31 +4,20 @@
 import { Linear, Norm, add, gelu, swiglu } from "./arithmetic.js";
 
 // Twin of GPT. config: the fields of ModelConfig and vocab_size. tensors: {name: Float32Array}, as
-// in the state dict, and the means of all heads and MLPs, a row for each.
+// in the state dict, and the means of all heads and MLPs, a row for each. `parametersIn` has checked that
+// there is one value for each place in them.
 export class Model {
   constructor(config, tensors) {
     this.config = config;
-    const { d_model, d_head, vocab_size, n_layers, n_heads } = config;
-    const take = (name, size) => {
-      if (tensors[name]?.length !== size) throw new Error(`weights: ${name} does not have ${size}`);
-      return tensors[name];
-    };
-    const embedding = take("token_embedding.weight", vocab_size * d_model);
-    this.embedding = embedding;
-    this.position = null;
-    if (config.position === "learned")
-      this.position = take("position.weight", config.context_length * d_model);
-    this.blocks = Array.from({ length: n_layers }, (_, i) => {
-      return new Block(config, (name, size) => take(`blocks.${i}.${name}`, size));
+    this.embedding = tensors["token_embedding.weight"];
+    this.position = config.position === "learned" ? tensors["position.weight"] : null;
+    this.blocks = Array.from({ length: config.n_layers }, (_, i) => {
+      return new Block(config, (name) => tensors[`blocks.${i}.${name}`]);
     });
-    this.finalNorm = buildNorm(config, (name) => take(`final_norm.${name}`, d_model));
-    const tied = config.tied_embeddings;
-    const unembedding = tied ? embedding : take("unembedding.weight", vocab_size * d_model);
-    this.unembedding = new Linear(unembedding, null, d_model);
-    this.means = {
-      heads: take("means.heads", n_layers * n_heads * d_head),
-      mlps: take("means.mlps", n_layers * d_model),
-    };
+    this.finalNorm = buildNorm(config, (name) => tensors[`final_norm.${name}`]);
+    const unembedding = config.tied_embeddings ? this.embedding : tensors["unembedding.weight"];
+    this.unembedding = new Linear(unembedding, null, config.d_model);
+    this.means = { heads: tensors["means.heads"], mlps: tensors["means.mlps"] };
   }
 
   // Twin of GPT.embed: the stream before the first block, of tokens from position `start` on.
@@ -49,18 +38,16 @@ export class Model {
 // Twin of Block and CausalSelfAttention: what they are made of.
 class Block {
   constructor(config, take) {
-    const { d_model, d_head, n_heads, n_kv_heads, bias, norm_eps } = config;
-    const linear = (name, inputs, outputs) => {
-      const weight = take(`${name}.weight`, inputs * outputs);
-      return new Linear(weight, bias ? take(`${name}.bias`, outputs) : null, inputs);
-    };
-    const norm = (name) => buildNorm(config, (part) => take(`${name}.${part}`, d_model));
-    const headNorm = (name) => new Norm(take(`attention.${name}.weight`, d_head), null, norm_eps);
+    const { d_model, d_head, n_heads, bias, norm_eps } = config;
+    const linear = (name, inputs) =>
+      new Linear(take(`${name}.weight`), bias ? take(`${name}.bias`) : null, inputs);
+    const norm = (name) => buildNorm(config, (part) => take(`${name}.${part}`));
+    const headNorm = (name) => new Norm(take(`attention.${name}.weight`), null, norm_eps);
     this.attentionNorm = norm("attention_norm");
-    this.query = linear("attention.query", d_model, n_heads * d_head);
-    this.key = linear("attention.key", d_model, n_kv_heads * d_head);
-    this.value = linear("attention.value", d_model, n_kv_heads * d_head);
-    this.output = linear("attention.output", n_heads * d_head, d_model);
+    this.query = linear("attention.query", d_model);
+    this.key = linear("attention.key", d_model);
+    this.value = linear("attention.value", d_model);
+    this.output = linear("attention.output", n_heads * d_head);
     this.headOutputs = Array.from({ length: n_heads }, (_, head) => {
       return this.output.columns(head * d_head, d_head);
     });
@@ -81,10 +68,10 @@ function buildNorm({ norm, bias, norm_eps }, take) {
 // Twin of build_mlp, GeluMLP and SwiGLU. neurons: rows of the normed stream -> outputs of the neurons. down:
 // the matrix that makes of these what is added to the stream.
 function buildMlp({ mlp, d_model, d_mlp }, linear) {
-  const up = linear("mlp.up", d_model, d_mlp);
-  const down = linear("mlp.down", d_mlp, d_model);
+  const up = linear("mlp.up", d_model);
+  const down = linear("mlp.down", d_mlp);
   if (mlp === "gelu") return { neurons: (x) => gelu(up.of(x)), down };
-  const gate = linear("mlp.gate", d_model, d_mlp);
+  const gate = linear("mlp.gate", d_model);
   return { neurons: (x) => swiglu(gate.of(x), up.of(x)), down };
 }
 
