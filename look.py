@@ -30,7 +30,15 @@ from urllib.parse import quote
 from zlib import crc32
 
 from common.device import choose_device
-from common.errors import UserError, as_mistake, check_choice, check_folder, print_note, printable
+from common.errors import (
+    UserError,
+    as_mistake,
+    check_choice,
+    check_folder,
+    print_note,
+    printable,
+    refusal,
+)
 from common.files import naming, new_file, open_regular, read_json, real_path
 from common.settings import Values, build
 from inference.corpus import corpus_of
@@ -261,13 +269,15 @@ def about(opened: OpenRun) -> str:
 
 
 def new_page(html: str) -> Path:
-    """The file of a page. Raises UserError or OSError for what would otherwise fail only after the
-    log was written."""
+    """The file of a page. Raises UserError for what would otherwise fail only after the log was
+    written."""
     path = Path(html)
     try:
         path.touch(exist_ok=False)  # some file systems refuse files in writable folders
     except FileExistsError:
         raise UserError(f"html: {path} exists; give another file, or move it") from None
+    except OSError as error:
+        raise UserError(f"html: {refusal(error)}") from error
     path.unlink()
     return path
 

@@ -17,6 +17,7 @@ from common.errors import UserError, as_argument
 from common.settings import all_settings, check_name, literal, no_such_setting
 from store.run import is_latest
 
+NO_EXPERIMENT = "experiment=none"
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 CALLBACK = "+hydra.callbacks.sweep._target_=launch.sweep.Sweep"
@@ -50,8 +51,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
 
 
 def _with_none(overrides: Sequence[str]) -> list[str]:
-    """The settings with experiment=none, which is an empty file, in the place of experiment=null,
-    which Hydra does not accept, also among the values of a sweep."""
+    """The settings with NO_EXPERIMENT, an empty file, in the place of experiment=null, which Hydra
+    does not accept, also among the values of a sweep."""
     null = re.compile(r"(?<![\w./-])null(?![\w./-])")
     return [
         null.sub("none", override) if setting_name(override) == "experiment" else override
@@ -132,7 +133,8 @@ def setting_name(override: str) -> str:
 
 def by_name(overrides: Iterable[str]) -> dict[str, str]:
     """The arguments that set something by the names of the settings, of each the last one."""
-    return {setting_name(override): override for override in overrides}
+    found = {setting_name(override): override for override in overrides}
+    return {name: override for name, override in found.items() if override != NO_EXPERIMENT}
 
 
 def overridden() -> dict[str, str]:

@@ -27,12 +27,20 @@ def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
     data: what `describe` returned, from the run's folder.
     versions: by step, ascending, a text that changes with its weights; not empty.
 
-    Raises ValueError for a tokenizer that splits a text by a pattern that is not one of ours.
+    Raises ValueError for other data, and for a tokenizer that splits a text by a pattern that is
+    not one of ours.
     """
+    try:
+        name, about, pattern = (
+            *map(data["run"].get, ("name", "about")),
+            data["tokenizer"]["pattern"],
+        )
+        tables = {**with_tables(data), "steps": [*versions], "versions": versions}
+    except (AttributeError, LookupError, TypeError):
+        raise ValueError("it is not the description of a model") from None
     # Matching an arbitrary pattern can take for ever.
-    if data["tokenizer"]["pattern"] not in {javascript(pattern) for pattern in PATTERNS}:
+    if pattern not in {javascript(known) for known in PATTERNS}:
         raise ValueError("its tokenizer has an unknown pattern")
-    run, tables = data["run"], {**with_tables(data), "steps": [*versions], "versions": versions}
     script = code("following", "startFollowing", '"follow/worker" + location.search')
     policy = (
         f"default-src 'none'; script-src {_source(LOADER)} {_source(script)}; worker-src 'self'; "
@@ -40,7 +48,7 @@ def page(data: Any, versions: Mapping[int, str]) -> tuple[str, str, str]:
         "form-action 'none'"
     )
     parts = (NEEDS, policy, style(STYLE), {"model": as_json(tables)}, script)
-    return document(run["name"], run["about"], *parts), policy, worker_code()
+    return document(str(name), str(about), *parts), policy, worker_code()
 
 
 def _source(script: str) -> str:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def read_evidence(folder: Path) -> dict[str, Any]:
     check_type(found, FIELDS)
     if not all(re.fullmatch(r"L\d{1,4}H\d{1,4}", name) for name in found["heads"]):
         raise ValueError("it is not in the format: a head has another name")
+    ids, heads = found["ids"], found["heads"].values()
+    parts = (*heads, *chain.from_iterable(found["neurons"]))
+    places = [at for part in parts for at, *_ in part["passages"]]
+    places += [at for head in heads for *_, keys in head["passages"] for at, _ in keys]
+    if (
+        sum(found["windows"]) != len(ids)
+        or not {*places} <= {*range(len(ids))}
+        or not {*ids} <= {*range(len(found["spelled"]))}
+    ):
+        raise ValueError("it is not in the format: a passage is not in its text")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple, get_args
@@ -86,7 +87,23 @@ def _read(header: dict[str, Any]) -> Header:
     for layers in (*scores.values(), *said):
         if [len(layer) for layer in layers] != heads:
             raise ValueError("it does not fit the heads")
-    values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], "<f4")
+    guesses = [header[name] for name in ("losses", "floor", "next") if name in header]
+    if guesses and [*map(len, guesses)] != [len(tokens)] * 3:
+        raise ValueError("it does not say something of every token")
+    for _, example, _ in chain.from_iterable(header["sentences"]):
+        query, key = (0, 0) if example is None else example
+        if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
+            raise ValueError("an example is not in the text")
+    for way, layer, head, earlier, writer, share in header.get("wiring", []):
+        if not (0 <= way < 3 and 0 <= earlier < layer and math.isfinite(share)):
+            raise ValueError("an edge does not lead to a later layer")
+        if not (0 <= head < heads[layer] and -1 <= writer < heads[earlier]):
+            raise ValueError("an edge is between heads that are not there")
+    with np.errstate(over="ignore"):
+        values = np.array([[*chain.from_iterable(layers)] for layers in scores.values()], float)
+        values = values.astype("<f4")
+    if np.isinf(values).any():
+        raise ValueError("a score is too large")
     measured = tuple(header["measured"].get(name, "") for name in scores)
     text = hash((*tokens, None, *keys))
     columns = Columns(tuple(scores), measured, tuple(heads))

@@ -13,6 +13,7 @@ Of lines of one step, the last counts. A last line without an end is still being
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -50,7 +51,27 @@ def read_losses(folder: Path) -> dict[str, Any]:
     found["steps"] = steps
     is_known = found.get("floor") is not None
     check_type(found, FIELDS | {"floor": VALUES if is_known else NoneType})
+    _check_places(found)
     return found
+
+
+def _check_places(found: Mapping[str, Any]) -> None:
+    """Raises ValueError unless there is a value for each token, and groups are of tokens: the page
+    would fail as a whole."""
+    lengths, groups = [*map(len, found["texts"])], [*found["groups"].values()]
+    values = [step["bits"] for step in found["steps"].values()]
+    values += [] if found["floor"] is None else [found["floor"]]
+    is_whole = all([*map(len, texts)] == lengths for texts in values)
+    are_groups = groups and all(len(rows) == len(lengths) for rows in groups)
+    are_placed = all(
+        0 <= at < length
+        for rows in groups
+        for row, length in zip(rows, lengths, strict=False)
+        for at in row
+    )
+    are_steps = all(step.isdecimal() for step in found["steps"])
+    if not (is_whole and are_groups and are_placed and are_steps):
+        raise ValueError("it is not in the format")
 
 
 def last_loss(folder: Path) -> float:

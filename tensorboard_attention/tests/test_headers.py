@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
+from tensorboard_attention.summary import encode
 from tensorboard_attention.tests.conftest import served
 from tensorboard_attention.tests.events import (
     HEADER,
+    MAPS,
     NAME,
+    TOKENS,
     event,
     look,
     write,
@@ -21,6 +24,7 @@ from tensorboard_attention.tests.events import (
 )
 
 SAID = ("sentences", "roles", "details")
+TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,10 @@ SAID = ("sentences", "roles", "details")
         {**HEADER, "details": [["x", 1]]},
         {**HEADER, "details": [["x"]]},
         {**HEADER, "wiring": [[1, 1, 0, 0, 1]]},
+        {**TWO_LAYERS, "wiring": [[1, 1, 2, 0, 1, 0.5]]},
+        {**HEADER, "scores": {"a": [[1, 1e300]]}},
+        {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
+        {**TWO_LAYERS, "losses": [1.0]},
         b"[" * 100_000,
         b"\xff\xfe",
     ],
