@@ -193,7 +193,7 @@ def test_of_two_equal_commands_one_trains_and_the_other_waits(tmp_path: Path, sw
     both = [begin(str(ROOT / "train.py"), *PLAIN, *settings, cwd=tmp_path) for _ in range(2)]
     said = "".join(map(finish, both))
     assert said.count("is finished: nothing to do") == (2 if sweep else 1)
-    assert len([*tmp_path.glob("**/config.yaml")]) == (2 if sweep else 1)
+    assert len([*tmp_path.glob("**/data.json")]) == (2 if sweep else 1)
     assert not [*tmp_path.glob(".glassgpt-*"), *tmp_path.glob("*/.glassgpt-*")]
 
 
