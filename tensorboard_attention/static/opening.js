@@ -17,9 +17,11 @@ export class Opening {
     const [layer, head] = opens ? mostInteresting(maps) : [state.layer, 0];
     state.layer = within(layer, heads.length);
     state.head = within(state.head ?? head, heads[state.layer]);
-    this.follows ||= state.token === null;
+    const isOpen = state.token === null;
+    this.follows ||= isOpen;
     const shown = JSON.stringify([state.one.run, state.one.tag, state.layer, state.head]);
-    if (this.follows && shown !== this.shown) state.token = bestToken(maps, state.layer, state.head);
+    if (isOpen || (this.follows && shown !== this.shown))
+      state.token = bestToken(maps, state.layer, state.head);
     this.shown = shown;
     if (state.token !== -1) state.token = within(state.token, maps.texts.length);
   }

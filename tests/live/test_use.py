@@ -82,6 +82,16 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     assert live[".kinds span"].all_inner_texts() == ["repeats", "near", "rests", "mixed"]
 
 
+def test_the_same_example_again_has_the_same_token(live: Live) -> None:
+    found = []
+    for _ in range(2):
+        live[".examples button"].first.click()
+        live.settled()
+        live.page.wait_for_timeout(500)  # the address follows
+        found.append(re.findall(r"token=(\d+)", live.page.url))
+    assert found[0] == found[1] != ["0"] and found[0]
+
+
 LINES = """(role) => {
     document.querySelector(".grid").style.setProperty("--heads", 8);
     role.textContent = "looks at punctuation";
