@@ -154,6 +154,7 @@ def test_three_steps_lead_to_induction(see: Callable[..., Tab]) -> None:
     part = tab[".induction"]
     part.locator("summary").click()
     percent = said(HEADS, "roles")[2][0].split()[-1]
+    part.locator("li").first.wait_for()  # it is made once the part is open
     which, repeat, guess = part.locator("li").all_inner_texts()
     assert which.startswith(f"Of all heads, L1H0 does it most: with {percent} of its attention")
     part.locator("button:has-text('Show L1H0')").click()
