@@ -132,7 +132,8 @@ def setting_name(override: str) -> str:
 
 
 def by_name(overrides: Iterable[str]) -> dict[str, str]:
-    """The arguments that set something by the names of the settings, of each the last one."""
+    """The arguments that set something by the names of the settings, of each the last one; no
+    experiment is as if none was named."""
     found = {setting_name(override): override for override in overrides}
     return {name: override for name, override in found.items() if override != NO_EXPERIMENT}
 

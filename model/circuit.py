@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -108,10 +108,13 @@ def part_name(part: Part) -> str:
 
 def parts_of(model: GPT) -> list[Part]:
     """All heads and MLPs, layer by layer."""
-    found: list[Part] = []
-    for layer in range(model.config.n_layers):
-        found += [*((layer, head) for head in range(model.config.n_heads)), f"mlp {layer}"]
-    return found
+    config = model.config
+    layers = (_parts_in(layer, config.n_heads) for layer in range(config.n_layers))
+    return [*chain.from_iterable(layers)]
+
+
+def _parts_in(layer: int, n_heads: int) -> list[Part]:
+    return [*((layer, head) for head in range(n_heads)), f"mlp {layer}"]
 
 
 @torch.no_grad()
@@ -253,7 +256,7 @@ def _values(
 def _ways(n_heads: int, layer: int, parts: Sequence[Part]) -> Bool[Tensor, "way part"]:
     """Which heads of a layer are on, and last, whether its MLP is: one row for each subset of those
     that are switched; the first changes first."""
-    known: list[Part] = [*((layer, head) for head in range(n_heads)), f"mlp {layer}"]
+    known = _parts_in(layer, n_heads)
     switched = [place for place, part in enumerate(known) if part in parts]
     on = torch.ones(2 ** len(switched), len(known), dtype=torch.bool)
     on[:, switched] = _subsets(len(switched)).flip(1)
