@@ -138,13 +138,21 @@ class Tokenizer(Limits):
         found.start_ids, found.document_end = start_ids, document_end
         return found
 
+    @property
+    def first_id(self) -> int | None:
+        """The id that is put before every text; None if none is, as of a model that was trained on
+        a text in which no id divides documents."""
+        has_documents = not self.start_ids or {self.bos_id, *self.eos_ids} & {*self.start_ids}
+        is_added = self.adds_bos and has_documents and self.document_end is None
+        return self.bos_id if is_added else None
+
     def beginning(self) -> tuple[list[int], bool]:
         """The ids that are continued where there is no prompt, and whether they are also put before
         every prompt."""
         if self.document_end is not None:
             return [*self.start_ids] or self.encode(self.document_end), True
-        if self.bos_id is not None and self.adds_bos:
-            return [self.bos_id], True
+        if self.first_id is not None:
+            return [self.first_id], True
         marks = self.start_ids or (self.eos_ids[:1] if self.bos_id is None else (self.bos_id,))
         return [*marks] or self.encode("\n"), False
 

@@ -19,7 +19,7 @@ from exchange.config import to_config
 from exchange.families import ARCHITECTURES, family
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
-from exchange.tokenizer import end_token, filler, first_token_of, write_tokenizer
+from exchange.tokenizer import end_token, filler, write_tokenizer
 from exchange.weights import WEIGHTS, dtype_name, to_hugging_face
 from inference.opening import OpenRun, open_run
 from store.weights import MODEL, write_tensors
@@ -58,7 +58,7 @@ def to_gguf(source: Path, target: Path, checkpoint: str, dtype: str | None) -> s
     opened = open_run(source, checkpoint, setting="source")
     model, tokenizer = opened.config.model, opened.tokenizer
     kind, name = dtype or dtype_name(opened.checkpoint / MODEL), target.stem
-    first, end = first_token_of(tokenizer), end_token(tokenizer)
+    first, end = tokenizer.first_id, end_token(tokenizer)
     with as_mistake("source: ", "; write a folder for transformers instead"):
         cut = pre_tokenizer(tokenizer)
     with as_mistake():

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from common.errors import as_mistake, pluralize
@@ -21,6 +20,7 @@ from exchange.config import read_config
 from exchange.tokenizer import read_tokenizer
 from exchange.weights import read_weights
 from store.checkpoint import Checkpoints, TrainState
+from store.settings import settings_yaml
 from store.weights import MODEL, OPTIMIZER
 
 
@@ -43,8 +43,7 @@ def to_run(source: Path, target: Path, name: str, dtype: str | None) -> str:
             tokenizer.save(folder / "tokenizer")
             tensors: dict[str, Mapping[str, Tensor]] = {MODEL: weights, OPTIMIZER: {}}
             Checkpoints(folder / "checkpoints").save(tensors, TrainState(best_step=0), keep=1)
-            text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-            (folder / "config.yaml").write_text(text, encoding="utf-8")
+            (folder / "config.yaml").write_text(settings_yaml(settings), encoding="utf-8")
             for path in folder.rglob("*"):
                 fsync(path)
     return (

@@ -28,7 +28,7 @@ CONFIG = "tokenizer_config.json"
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, context_length: int) -> int | None:
     """Write the two files into `folder`, and return `end_token`, which becomes a special token. A
     text gets the first token that it gets here; an imported tokenizer is written as it came."""
-    first, end = first_token_of(tokenizer), end_token(tokenizer)
+    first, end = tokenizer.first_id, end_token(tokenizer)
     is_text = tokenizer.document_end is not None
     last = filler(tokenizer) if end is None else end
     start = None if is_text else tokenizer.bos_id
@@ -82,11 +82,6 @@ def splits_names(tokenizer: Tokenizer, end: int | None) -> bool:
 
 def _is_in_text(tokenizer: Tokenizer, token: int) -> bool:
     return isinstance(tokenizer, ImportedTokenizer) and token in tokenizer.in_text.values()
-
-
-def first_token_of(tokenizer: Tokenizer) -> int | None:
-    """The token that is put before every text, as sample.py does."""
-    return tokenizer.bos_id if tokenizer.document_end is None and tokenizer.adds_bos else None
 
 
 def end_token(tokenizer: Tokenizer) -> int | None:

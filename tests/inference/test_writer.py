@@ -58,6 +58,10 @@ OF_TEXT: dict[str, Any] = {"eos_ids": (5,), "document_end": "\n\n"}
         ({**OF_TEXT, "bos_id": START}, "Once", [*b"\n\nOnce"]),
         (MARKED, "Once", [*b"Once"]),
         (MARKED, "", [START]),
+        ({"bos_id": START, "start_ids": (START,)}, "Once", [START, *b"Once"]),
+        # Of a model that was then trained on a text without documents.
+        ({"bos_id": START, "start_ids": (10,)}, "Once", [*b"Once"]),
+        ({"bos_id": START, "start_ids": (10,)}, "", [10]),
     ],
 )
 def test_what_a_document_begins_with(limits: dict[str, Any], prompt: str, ids: list[int]) -> None:
