@@ -41,16 +41,13 @@ class Runs:
     def __init__(self, side: Side, text: str, *label: str) -> None:
         self.side, self.code, self.key = side, code_sha256(), settings_sha256(side.settings)
         rest = hashlib.sha256(f"{self.code} {text} {side.weights}".encode()).hexdigest()
-        self.digits = f"{self.key[:6]}{rest[:6]}"
+        digits = f"{self.key[:6]}{rest[:6]}"
         task = [side.overrides[name] for name in ("experiment", "data") if name in side.overrides]
-        self.folder = VERDICT / f"{file_name(','.join((*label, *task)))}_{self.digits}"
-        self._find()
+        folder = VERDICT / f"{file_name(','.join((*label, *task)))}_{digits}"
+        # The one that is there, perhaps from a command with other words.
+        self.folder = min(VERDICT.glob(f"*_{digits}"), default=folder)
         self.rows: dict[int, Row | None] = {}
         self.seconds: list[float] = []
-
-    def _find(self) -> None:
-        """Take the folder that is there, perhaps from a command with other words."""
-        self.folder = min(VERDICT.glob(f"*_{self.digits}"), default=self.folder)
 
     def row(self, seed: int) -> Row | None:
         """The row of the run with a seed, trained if it is not there; None if it diverged.
@@ -58,7 +55,6 @@ class Runs:
         Raises UserError if it cannot be trained, and if the code has changed meanwhile.
         """
         if seed not in self.rows:
-            self._find()  # another verdict may have begun it since
             if not self.is_finished(seed):
                 began = time.monotonic()
                 self._train(seed)
