@@ -27,7 +27,7 @@ from common.settings import Values
 from common.startup import GC_THRESHOLD
 from launch.mistakes import one_line_errors
 from launch.quoting import CONFIGS, ROOT, read_arguments, split
-from launch.sweep import leaving_nothing
+from launch.sweep import Sweep
 
 # Hydra 1.3 asks which version's defaults are meant; 1.4 warns of an answer, and of targets that are
 # not listed: ours, and those of launchers.
@@ -71,7 +71,7 @@ def run_script(name: str, main: Callable[[Values], object], kind: type) -> None:
         accept_any_help()
         run = hydra.main(str(CONFIGS), name, **(TRUST if IS_1_4 else VERSION))
         if "help" not in given:
-            with leaving_nothing():
+            with Sweep.undoing:
                 run(job)()
             return
         from launch.help import explain  # which a run does not need

@@ -47,9 +47,7 @@ def one_line_errors(script: str = "train", kind: type | None = None) -> Iterator
         if script == "train":
             fail("standard output: its reader has ended; a run continues with resume=...")
     except Exception as error:
-        names = ("MemoryError", "OutOfMemoryError")
-        is_memory = any(kind.__name__ in names for kind in type(error).__mro__)
-        if is_memory or re.search(NO_MEMORY, str(error)):
+        if isinstance(error, MemoryError) or re.search(NO_MEMORY, str(error)):
             fail("out of memory; choose a smaller model, a smaller batch or fewer samples")
         if isinstance(error, OSError) and error.errno:  # the system refuses, whatever and why
             started = "; a run that had already started continues with resume=..."

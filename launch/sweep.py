@@ -30,7 +30,8 @@ OmegaConf.register_new_resolver(
 class Sweep(Callback):
     """Hydra makes it, as `launch.cli` asks. It would take an exception for a warning."""
 
-    undoing = ExitStack()  # what happens if an exception ends it
+    # What removes, if an exception ends it, what Hydra made for runs that did not start.
+    undoing = ExitStack()
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         with one_line_errors():
@@ -72,14 +73,6 @@ def interrupt_on_signals() -> None:
         raise KeyboardInterrupt
 
     FirstSignal((signal.SIGINT, signal.SIGTERM), interrupt)
-
-
-@contextmanager
-def leaving_nothing() -> Iterator[None]:
-    """If the block, which may begin a sweep, raises, remove the empty folders and the file that
-    Hydra made for runs that did not start."""
-    with ExitStack() as Sweep.undoing:
-        yield
 
 
 @contextmanager
