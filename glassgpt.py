@@ -6,39 +6,12 @@
     print(run.sample("Once"))
 
 Raises ImportError if a file or folder of the same name as one of the project's packages, such as
-`data`, comes first on the import path.
+`data`, comes first on the import path; rename it.
 """
 
-from __future__ import annotations
-
-from importlib.util import find_spec
-from pathlib import Path
-
-_ROOT = Path(__file__).resolve().parent
-_PACKAGES = (
-    *("common", "data", "exchange", "inference", "launch", "live", "model", "observe", "store"),
-    "training",
-)
-
-
-def _check_packages() -> None:
-    for name in _PACKAGES:
-        spec = find_spec(name)
-        assert spec is not None
-        # A folder without __init__.py is a package, too.
-        found = spec.origin or next(iter(spec.submodule_search_locations or ()))
-        if _ROOT not in Path(found).resolve().parents:
-            raise ImportError(
-                f"`import {name}` finds {found}, and not {_ROOT / name} of glassgpt; rename it, or "
-                "run from another folder"
-            )
-
-
-_check_packages()
-
-from inference.opening import OpenRun, Reading, open_run  # noqa: E402
-from live.notebook import look  # noqa: E402
-from model import (  # noqa: E402
+from inference.opening import OpenRun, Reading, open_run
+from live.notebook import look
+from model import (
     GPT,
     Circuit,
     ModelConfig,
@@ -52,9 +25,9 @@ from model import (  # noqa: E402
     wiring,
     wiring_matrices,
 )
-from store.results import results  # noqa: E402
-from tensorboard_attention import add_attention, show  # noqa: E402
-from tensorboard_attention.twins import match_heads  # noqa: E402
+from store.results import results
+from tensorboard_attention import add_attention, show
+from tensorboard_attention.twins import match_heads
 
 __all__ = [
     "GPT",
