@@ -40,6 +40,7 @@ from store.comparison import (
     differing,
     group,
     notes,
+    per_seed,
     summary_lines,
     target_loss,
 )
@@ -121,7 +122,7 @@ def as_json(
         "groups": [
             {
                 "label": group.label,
-                "seeds": len(group.per_seed("val_bpb")),
+                "seeds": len(per_seed(group.rows, "val_bpb")),
                 "bpb": finite(group.loss),
                 "runs": [row["run"] for row in group.rows],
                 "text": group.text,
@@ -129,14 +130,8 @@ def as_json(
             for group in groups
         ],
         "differences": [
-            {
-                "group": difference.group,
-                "other": difference.other,
-                "bpb": finite(difference.bpb),
-                "margin": finite(difference.margin),
-                "seeds": difference.n_seeds,
-            }
-            for difference in differences
+            found._asdict() | {"bpb": finite(found.bpb), "margin": finite(found.margin)}
+            for found in differences
         ],
     }
 

@@ -25,26 +25,6 @@ STUDENT = (
 )
 
 
-class Scored(NamedTuple):
-    """Which tokens a loss is over. sha256: of the tokens of both splits; text: the fingerprint of
-    their text, which is the same with other tokenizers; n_tokens: of every evaluation."""
-
-    sha256: str | None
-    text: str | None
-    context_length: int | None
-    is_whole: bool
-    n_tokens: tuple[int | None, ...]
-
-    def is_same(self, other: Scored) -> bool:
-        """Whether the two losses are over the same text."""
-        are_whole = self.is_whole and other.is_whole
-        if self.sha256 is not None and self.sha256 == other.sha256:
-            # What is a part of a split depends on its windows.
-            same_windows = self.context_length == other.context_length
-            return self.n_tokens == other.n_tokens and (are_whole or same_windows)
-        return are_whole and self.text is not None and self.text == other.text
-
-
 class Group(NamedTuple):
     """Runs with the same settings; label: those that differ between groups; text: the number of the
     text that their losses are over (`scored_texts`)."""
@@ -55,15 +35,7 @@ class Group(NamedTuple):
 
     @property
     def loss(self) -> float:
-        return mean(self.per_seed("val_bpb"))
-
-    def per_seed(self, name: str) -> list[float]:
-        """One value per seed: the mean of its runs, which differ less than two seeds do."""
-        found: dict[Any, list[float]] = {}
-        for row in self.rows:
-            if row.get(name) is not None:
-                found.setdefault(row["seed"], []).append(float(row[name]))
-        return [mean(values) for values in found.values()]
+        return mean(per_seed(self.rows, "val_bpb"))
 
 
 class Difference(NamedTuple):
@@ -78,7 +50,7 @@ class Difference(NamedTuple):
     other: str
     bpb: float
     margin: float
-    n_seeds: int
+    seeds: int
 
     @property
     def is_noise(self) -> bool:
@@ -87,14 +59,14 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         text = f"{self.group} against {self.other}: "
-        if not self.n_seeds:
+        if not self.seeds:
             return f"{text}no seed in common, with all else and the scored text equal"
         text += f"{self.bpb:+.4f} bpb"
-        if self.n_seeds < 2:
+        if self.seeds < 2:
             return f"{text}, 1 seed: no interval; train more seeds"
         low, high = self.bpb - self.margin, self.bpb + self.margin
         noise = ": within seed noise" if self.is_noise else ""
-        return f"{text} [{low:+.4f}, {high:+.4f}], {self.n_seeds} seeds{noise}"
+        return f"{text} [{low:+.4f}, {high:+.4f}], {self.seeds} seeds{noise}"
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
@@ -127,25 +99,19 @@ def scored_texts(rows: Sequence[Row], in_training: bool = False) -> list[int]:
     """For each row the number of the text that its loss is over: rows with the same number were
     scored on the same text. in_training: of the losses in `curve`, which can be over a part."""
     scored = [_scored(row, in_training) for row in rows]
-    texts: list[list[Scored]] = []
-    for one in dict.fromkeys(scored):
-        same = [text for text in texts if any(one.is_same(other) for other in text)]
-        texts = [text for text in texts if text not in same]
-        texts.append([*(other for text in same for other in text), one])
-    numbers = {one: number for number, text in enumerate(texts) for one in text}
-    return [numbers[one] for one in scored]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(scored))}
+    return [numbers[text] for text in scored]
 
 
-def _scored(row: Row, in_training: bool) -> Scored:
-    points = row["curve"] if in_training else [row]
+def _scored(row: Row, in_training: bool) -> tuple[Any, ...]:
+    """What is equal for losses over the same text: of the whole splits, which other tokenizers
+    divide into other tokens, their text."""
     part = row.get(f"trainer.{'' if in_training else 'final_'}eval_tokens", "all")
-    return Scored(
-        row.get("tokens_sha256"),
-        row.get("text"),
-        row.get("model.context_length"),
-        str(part) in ("all", "0"),
-        tuple(dict.fromkeys(point.get("val_tokens") for point in points)),
-    )
+    if str(part) in ("all", "0"):
+        return (row.get("text", row.get("tokens_sha256")),)
+    # What is a part of a split depends on its windows.
+    counts = {point.get("val_tokens"): None for point in (row["curve"] if in_training else [row])}
+    return row.get("tokens_sha256"), row.get("model.context_length"), *counts
 
 
 def group(rows: Sequence[Row]) -> list[Group]:
@@ -211,14 +177,14 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def _have_equal_curves(rows: Sequence[Row]) -> bool:
     """Whether all losses of all curves are over the same text."""
     rows = [row for row in rows if row["curve"]]
-    is_one = all(len(_scored(row, True).n_tokens) == 1 for row in rows)
+    is_one = all(len({point.get("val_tokens") for point in row["curve"]}) == 1 for row in rows)
     return is_one and len({*scored_texts(rows, in_training=True)}) < 2
 
 
 def _difference(group: Group, other: Group, equal: Sequence[str]) -> Difference:
     """Over pairs of runs with the same seed and equal settings. Those of one seed are not
     independent, so that each seed counts once."""
-    ours, theirs = (_losses(runs, equal) for runs in (group, other))
+    ours, theirs = (means(runs.rows, "val_bpb", equal) for runs in (group, other))
     pairs: dict[Any, list[float]] = {}
     for key in ours.keys() & theirs.keys():
         pairs.setdefault(key[0], []).append(ours[key] - theirs[key])
@@ -227,13 +193,19 @@ def _difference(group: Group, other: Group, equal: Sequence[str]) -> Difference:
     return Difference(group.label, other.label, bpb, margin(seeds), len(seeds))
 
 
-def _losses(group: Group, names: Sequence[str]) -> dict[tuple[Any, ...], float]:
-    """The mean loss of the runs with the same seed and values of some settings, by these."""
+def means(rows: Sequence[Row], name: str, equal: Sequence[str]) -> dict[tuple[Any, ...], float]:
+    """The mean of a result of the runs with the same seed and values of some settings, by these."""
     found: dict[tuple[Any, ...], list[float]] = {}
-    for row in group.rows:
-        key = (row["seed"], *(repr(row.get(name)) for name in names))
-        found.setdefault(key, []).append(row["val_bpb"])
+    for row in rows:
+        if row.get(name) is not None:
+            key = (row["seed"], *(repr(row.get(setting)) for setting in equal))
+            found.setdefault(key, []).append(float(row[name]))
     return {key: mean(values) for key, values in found.items()}
+
+
+def per_seed(rows: Sequence[Row], name: str) -> list[float]:
+    """One value per seed: the mean of its runs, which differ less than two seeds do."""
+    return [*means(rows, name, ()).values()]
 
 
 def margin(values: Sequence[float]) -> float:
@@ -306,17 +278,15 @@ def summary_lines(
 
 
 def _cells(group: Group) -> list[str]:
-    rows = [{**row} for row in group.rows]
-    for row in rows:
-        if row.get("floor_bpb"):
-            row["above"] = row["val_bpb"] / row["floor_bpb"] - 1
-    group = group._replace(rows=rows)
+    with_floor = [row for row in group.rows if row.get("floor_bpb")]
+    above = [row | {"above": row["val_bpb"] / row["floor_bpb"] - 1} for row in with_floor]
+    losses = per_seed(group.rows, "val_bpb")
     return [
         group.label,
-        str(len(group.per_seed("val_bpb"))),
-        spread(group.per_seed("val_bpb"), ".4f"),
-        spread(group.per_seed("above"), ".2%"),
-        spread(group.per_seed("seconds"), ".1f"),
+        str(len(losses)),
+        spread(losses, ".4f"),
+        spread(per_seed(above, "above"), ".2%"),
+        spread(per_seed(group.rows, "seconds"), ".1f"),
         f"{group.rows[0]['parameters']:,}",
     ]
 
@@ -325,7 +295,7 @@ def _times(group: Group, loss: float) -> str:
     rows = [row | {"reached": seconds_to(row["curve"], loss)} for row in group.rows]
     n_reached = sum(row["reached"] is not None for row in rows)
     missed = f" ({n_reached} of {len(rows)} runs)" if n_reached < len(rows) else ""
-    return spread(group._replace(rows=rows).per_seed("reached"), ".1f") + missed
+    return spread(per_seed(rows, "reached"), ".1f") + missed
 
 
 def spread(values: Sequence[float], form: str) -> str:
