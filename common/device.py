@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from common.errors import UserError, reason
-from common.files import clean, new_file, read_json
+from common.files import clean, new_file, read_value
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Variables that keep libraries from using a CPU's instructions.
@@ -106,8 +106,8 @@ def remember(
 
 
 def _known(file: Path) -> float | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(read_json(file)["value"])
+    with suppress(ValueError, TypeError):
+        return float(read_value(file, "value"))
     return None
 
 

@@ -73,6 +73,13 @@ def read_json(path: Path, most: int = 1 << 20) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def read_value(path: Path, name: str) -> Any:
+    """The value of a name in a JSON file; None if the file has none, or cannot be read."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return read_json(path)[name]
+    return None
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()

@@ -18,7 +18,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -32,6 +31,7 @@ from common.files import (
     new_folder,
     patiently,
     read_json,
+    read_value,
     remove,
     replace_text,
     sha256,
@@ -223,10 +223,8 @@ class Checkpoints:
     @property
     def _best(self) -> int | None:
         """The step in best.json, whose checkpoint may be missing."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            step = read_json(self.folder / BEST)["step"]
-            return step if type(step) is int and 0 <= step < 10**15 else None
-        return None
+        step = read_value(self.folder / BEST, "step")
+        return step if type(step) is int and 0 <= step < 10**15 else None
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:06d}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError, as_argument, print_note
-from common.files import read_json, read_text
+from common.files import read_json, read_text, read_value
 from common.settings import flat
 from data.files import is_hidden
 from store.run import Run, find_run
@@ -127,10 +127,9 @@ def read_row(folder: Path) -> Row | None:
         evidence = evidence_of(run)
         if evidence["step"] == steps:
             row["heads"] = {name: head["role"][0] for name, head in evidence["heads"].items()}
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        started = read_json(run.data_file)
-        row["tokens_sha256"] = str(started["tokens_sha256"])
-        row["text"] = str(started["text"])
+    for name in ("tokens_sha256", "text"):
+        if (value := read_value(run.data_file, name)) is not None:
+            row[name] = value
     return row
 
 

@@ -48,7 +48,7 @@ from common.files import (
     fsync,
     naming,
     new_folder,
-    read_json,
+    read_value,
     real_path,
     replace_text,
 )
@@ -178,10 +178,9 @@ class Run:
                 with suppress(FileNotFoundError):  # it was deleted meanwhile
                     mode = entry.lstat().st_mode
                     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                        what = "a link" if stat.S_ISLNK(mode) else "a pipe, socket or device"
                         raise UserError(
-                            f"{setting}: {entry} is {what}; a run may only contain files and "
-                            "folders; move it, or give another run"
+                            f"{setting}: {entry} is a link, pipe, socket or device; a run may only "
+                            "contain files and folders; move it, or give another run"
                         )
         return run
 
@@ -189,10 +188,9 @@ class Run:
     def started(self) -> float:
         """When the run was created, in seconds since 1970, or more: a larger number than those of
         the runs beside it that were created before. 0 for one that was converted."""
-        with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
-            started = float(read_json(self.data_file)["started"])
-            return started if 0 <= started <= MAX_STARTED else 0.0
-        return 0.0
+        started = read_value(self.data_file, "started")
+        is_time = isinstance(started, int | float) and 0 <= started <= MAX_STARTED
+        return float(started) if is_time else 0.0
 
     @property
     def newest_settings_file(self) -> Path:
@@ -213,12 +211,9 @@ class Run:
     @property
     def made_by(self) -> str:
         """Which code made the run, to be put behind an error; empty if it is not known."""
-        try:
-            code = read_json(self.code_file)
-            changes = "" if code["clean"] else ", with changes"
-            return f" (the run was made by commit {code['commit'][:12]}{changes})"
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
+        commit = read_value(self.code_file, "commit")
+        changes = "" if read_value(self.code_file, "clean") else ", with changes"
+        return f" (the run was made by commit {commit!s:.12}{changes})" if commit else ""
 
     def lock(self, setting: str, seconds: float = 0) -> None:
         """Prevent other processes from training this run, until this process ends, and delete what
@@ -265,10 +260,9 @@ class Run:
 
     def check_tokens(self, tokens_sha256: str, setting: str) -> None:
         """Raises UserError, naming `setting`, unless the run was trained on these tokens."""
-        try:
-            trained_on = read_json(self.data_file)["tokens_sha256"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.data_file}: cannot be read; choose another run") from error
+        trained_on = read_value(self.data_file, "tokens_sha256")
+        if trained_on is None:
+            raise UserError(f"{self.data_file}: cannot be read; choose another run")
         if trained_on != tokens_sha256:
             raise UserError(
                 f"{setting}: the text that {self.path} was trained on has changed; "
@@ -301,24 +295,19 @@ class Run:
         """Keep the code that continues the run in code.json, without a checksum if it is not the
         one that has trained it so far: the run is then one of neither."""
         now = json.loads(code)
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            if read_json(self.code_file)["sha256"] != now["sha256"]:
-                replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
+        if self.code != now["sha256"]:
+            replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
 
     @property
     def code(self) -> str | None:
         """The checksum of the code that has trained the run; None if it is not known."""
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            return str(read_json(self.code_file)["sha256"])
-        return None
+        return read_value(self.code_file, "sha256")
 
     def result(self, steps: int) -> float | None:
         """The validation bits per byte in summary.json; None if that is not of a run of `steps`
         steps: a kill can prevent it."""
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            summary = read_json(self.summary_file)
-            return float(summary["val_bpb"]) if summary["steps"] == steps else None
-        return None
+        is_of_steps = read_value(self.summary_file, "steps") == steps
+        return read_value(self.summary_file, "val_bpb") if is_of_steps else None
 
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""
