@@ -119,10 +119,9 @@ class Runs:
         """The row of a finished run. Raises UserError if it has become another."""
         path = self._run(seed).path
         row = read_row(path)
-        if row is None or row["seed"] != seed or settings_sha256(row) != self.key:
-            raise UserError(f"{path}: has other settings than it began with; move it away")
-        if Run(path).code != self.code:
-            raise UserError(f"{path}: was trained by other code than it began with; move it away")
+        began_with = seed, self.key, self.code
+        if row is None or (row["seed"], settings_sha256(row), Run(path).code) != began_with:
+            raise UserError(f"{path}: has other settings or code than it began with; move it away")
         return row
 
 

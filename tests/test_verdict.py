@@ -231,7 +231,7 @@ def test_runs_of_other_code_are_not_those_of_a_verdict(
     shutil.rmtree(base.folder)
     earlier.rename(base.folder)
     done = command("verdict", BASE, IDEA, cwd=here)
-    assert done.returncode == 2 and "seed=1: was trained by other code" in done.stderr
+    assert done.returncode == 2 and "seed=1: has other settings or code" in done.stderr
     # With other code, their folder is another.
     clone = here / "clone"
     clone.mkdir()
