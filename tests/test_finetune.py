@@ -90,8 +90,6 @@ def test_a_resume_does_not_need_the_base(here: Path) -> None:
     succeed("train", *settings, "trainer.max_steps=6", "run_dir=whole", cwd=here)
     succeed("train", *settings, "trainer.max_steps=3", "run_dir=cut", cwd=here)
     shutil.rmtree(here / "runs/base")
-    done = command("train", "resume=cut", "init_from=whole", cwd=here)
-    assert done.returncode == 2 and "init_from: cannot be combined with resume" in done.stderr
     succeed("train", "resume=cut", "trainer.max_steps=6", cwd=here)
     for name in ("model", "optimizer"):
         one, other = (

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,10 +55,6 @@ LONG = (
 
 def start(*settings: str, cwd: Path) -> subprocess.Popen[str]:
     return begin(str(ROOT / "train.py"), *settings, cwd=cwd)
-
-
-def has_checkpoint(run: Path) -> bool:
-    return any((run / "checkpoints").glob("step-*"))
 
 
 def assert_ends(process: subprocess.Popen[str], number: int) -> None:
@@ -263,20 +258,6 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert_ends(process, signal.SIGTERM)
     assert not metrics(tmp_path / "run")
-
-
-def test_a_run_in_training_is_locked(tmp_path: Path) -> None:
-    process = start(*LONG, "run_dir=run", "trainer.max_steps=100000", cwd=tmp_path)
-    assert wait_for(partial(has_checkpoint, tmp_path / "run"), process)
-    second = command("train", "resume=run", cwd=tmp_path)
-    assert second.returncode == 2
-    assert "another process is training run" in second.stderr and second.stderr.count("\n") == 1
-    assert succeed("sample", "run=run", "max_new_tokens=5", cwd=tmp_path)
-    process.kill()
-    process.communicate()
-    # The lock was released when its holder died.
-    more = f"trainer.max_steps={last_step(tmp_path / 'run') + 5}"
-    succeed("train", "resume=run", more, cwd=tmp_path)
 
 
 def test_a_stop_while_the_data_is_prepared_publishes_nothing(tmp_path: Path) -> None:
