@@ -163,8 +163,7 @@ def head_names(run: Run, steps: Iterable[int]) -> dict[int, Names]:
     if missing := wanted - {*found}:
         index = open_log(run.path)
         for step in missing & {*index.steps().get(".", {}).get(TAG, [])}:
-            if names := _logged_names(index, step):
-                found[step] = names
+            found[step] = _logged_names(index, step)
     return found
 
 
@@ -173,17 +172,14 @@ def last_names(run: Run, step: int) -> tuple[int, Names]:
     were called then; none: -1, []."""
     index = open_log(run.path)
     logged = [found for found in index.steps().get(".", {}).get(TAG, []) if found <= step]
-    names = _logged_names(index, logged[-1]) if logged else None
-    return (logged[-1], names) if names else (-1, [])
+    return (logged[-1], _logged_names(index, logged[-1])) if logged else (-1, [])
 
 
-def _logged_names(index: Index, step: int) -> Names | None:
+def _logged_names(index: Index, step: int) -> Names:
     from tensorboard_attention.naming import HeadName  # as in `open_log`
     from tensorboard_attention.strict import from_json
 
     header = from_json(next(iter(index.maps(".", TAG, step))))
-    if "details" not in header:  # of an earlier version, which had other rules
-        return None
     layers = zip(header["roles"], header["sentences"], header["details"], strict=True)
     return [
         [
