@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import UserError, reason
+from common.errors import UserError, as_mistake, check_choice, reason
 from common.files import clean, new_file, read_value
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,9 +36,8 @@ def choose_device(name: str, setting: str = "trainer.device") -> torch.device:
     }
     if name == "auto":
         return torch.device("cuda" if available["cuda"] else "cpu")
-    if name not in available:
-        known = ", ".join(("auto", *available))
-        raise UserError(f"{setting}: {name!r} is unknown; choose one of {known}")
+    with as_mistake():
+        check_choice(setting, name, ("auto", *available))
     if not available[name]:
         raise UserError(f"{setting}: {name} is not available on this machine; choose cpu, or auto")
     return torch.device(name)

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError, print_note
+from common.errors import UserError, as_mistake, check_choice, print_note
 from common.files import (
     find_change,
     new_folder,
@@ -43,7 +43,6 @@ from store.weights import MODEL, OPTIMIZER, write_tensors
 STATE = "state.json"
 SUMS = "sha256"  # by the names of the files; that of state.json is of the rest of its content
 
-NAMES = ("best", "last")
 FILES = (MODEL, OPTIMIZER)
 BEST = "best.json"
 STEP = re.compile(r"step-([0-9]{6,15})")
@@ -166,8 +165,8 @@ class Checkpoints:
         training may delete the folder at any time. Raises UserError, naming `setting`, if there is
         none.
         """
-        if name not in NAMES:
-            raise UserError(f"checkpoint: {name!r} is unknown; choose one of {', '.join(NAMES)}")
+        with as_mistake():
+            check_choice("checkpoint", name, ("best", "last"))
         run, steps, best = self.folder.parent, self.steps, self._best
         if not steps:
             raise UserError(
