@@ -147,15 +147,3 @@ def test_control_characters_are_escaped(here: Path) -> None:
     name = "evil\x1b[31m\nname"
     rewrite(here / "run", lambda weights: weights.update({name: torch.zeros(2)}))
     assert_refused(here, "evaluate", r"evil\x1b[31m name")
-
-
-def test_a_text_of_a_run_that_never_ends_is_not_read(here: Path) -> None:
-    def change(settings: dict) -> None:
-        settings["data"] = {
-            **{"name": "text", "path": "/dev/zero"},
-            **{"val_fraction": 0.1, "separator": None},
-        }
-
-    configure(here / "run", change)
-    for script in ("train", "evaluate"):
-        assert_refused(here, script, "/dev/zero")
