@@ -171,7 +171,7 @@ def _continued(run: Run, composed: Values, values: Values, trusts_data: bool) ->
     starts again from where it started."""
     config = build(TrainConfig, values)
     pretrained = None
-    if config.init_from is not None and not run.checkpoints:
+    if config.init_from is not None and not run.checkpoints.steps:
         pretrained = Run.open(config.init_from, "init_from")
     return Settings(composed, values, config, run, pretrained, trusts_data=trusts_data)
 

@@ -151,8 +151,9 @@ def _find_weights(settings: Settings, ranks: Ranks) -> tuple[Path | None, TrainS
         run = settings.resumed
         run.lock("resume", LOCK_SECONDS if settings.is_auto else 0.0)
         # Otherwise it was stopped before its first.
-        if run.checkpoints or run.checkpoints.has_best or run.summary_file.exists():
-            own = run.checkpoints.find("last", "resume")
+        saved = run.checkpoints
+        if saved.steps or saved.best is not None or run.summary_file.exists():
+            own = saved.find("last", "resume")
     if ranks.is_main and settings.pretrained:
         base = settings.pretrained.checkpoints.find("last", "init_from")
     own, base = ranks.broadcast((own, base))

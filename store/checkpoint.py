@@ -43,7 +43,6 @@ from store.weights import MODEL, OPTIMIZER, write_tensors
 STATE = "state.json"
 SUMS = "sha256"  # by the names of the files; that of state.json is of the rest of its content
 
-FILES = (MODEL, OPTIMIZER)
 BEST = "best.json"
 STEP = re.compile(r"step-([0-9]{6,15})")
 
@@ -167,7 +166,7 @@ class Checkpoints:
         """
         with as_mistake():
             check_choice("checkpoint", name, ("best", "last"))
-        run, steps, best = self.folder.parent, self.steps, self._best
+        run, steps, best = self.folder.parent, self.steps, self.best
         if not steps:
             raise UserError(
                 f"{setting}: {run} has no checkpoint; wait for its first (every "
@@ -186,7 +185,7 @@ class Checkpoints:
                 if damages:
                     print_note(f"warning: {'; '.join(damages)}; using {self._path(step).name}")
                 return self._path(step)
-            if (self.steps, self._best) != (steps, best):  # the run has saved or deleted one
+            if (self.steps, self.best) != (steps, best):  # the run has saved or deleted one
                 return self.find(name, setting)
             damages.append(damage)
         raise UserError(f"{'; '.join(damages)}; no intact checkpoint is left; choose another run")
@@ -211,17 +210,9 @@ class Checkpoints:
         return sorted(step for step in steps if self._path(step).is_dir())
 
     @property
-    def has_best(self) -> bool:
-        """Whether the run has been evaluated."""
-        return self._best is not None
-
-    def __bool__(self) -> bool:
-        """Whether there is any checkpoint, intact or not."""
-        return bool(self.steps)
-
-    @property
-    def _best(self) -> int | None:
-        """The step in best.json, whose checkpoint may be missing."""
+    def best(self) -> int | None:
+        """The step in best.json, whose checkpoint may be missing; None: the run has not been
+        evaluated."""
         step = read_value(self.folder / BEST, "step")
         return step if type(step) is int and 0 <= step < 10**15 else None
 
@@ -243,12 +234,12 @@ class Checkpoints:
             state, sums = read_state(path)
         except (OSError, ValueError):
             return f"{path / STATE} is missing or damaged"
-        if state.step != step or sums.keys() != {*FILES}:
+        if state.step != step or sums.keys() != {MODEL, OPTIMIZER}:
             return f"{path / STATE} is not that of this checkpoint"
         return find_change(path, sums)
 
     def _record_best(self, state: TrainState) -> None:
-        if state.best_step not in (None, self._best):
+        if state.best_step not in (None, self.best):
             replace_text(self.folder / BEST, json.dumps({"step": state.best_step}) + "\n")
 
     def _prune(self, state: TrainState, keep: int, every: int) -> None:

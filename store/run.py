@@ -349,8 +349,8 @@ def find_run(path: str | Path, evaluated: bool = True) -> Path:
         return path
 
     def rank(run: Run) -> tuple[bool, bool, bool, float, Path]:
-        is_saved, is_single = bool(run.checkpoints), run.path.parent == folder
-        has_result = evaluated and run.checkpoints.has_best
+        is_saved, is_single = bool(run.checkpoints.steps), run.path.parent == folder
+        has_result = evaluated and run.checkpoints.best is not None
         return is_saved, is_single, has_result, run.started, run.path
 
     latest = max(runs, key=rank)
