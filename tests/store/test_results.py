@@ -238,32 +238,23 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
         assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
-def test_runs_on_another_text(tiny_run: Path, tmp_path: Path) -> None:
-    """They are in the table, but only those on the same text are compared."""
-    for seed, n_bytes in ((1, 60000), (1, 70000)):
-        for qk_norm in (True, False):
-            folder = tmp_path / f"{n_bytes}"
-            seeded(tiny_run, folder, seed, qk_norm, 1.0 + qk_norm / 4 + n_bytes / 1e6)
-            file = folder / f"{qk_norm},seed={seed}" / "config.yaml"
-            file.write_text(file.read_text().replace("n_bytes: 60000", f"n_bytes: {n_bytes}"))
-            data = {"started": 1, "tokens_sha256": str(n_bytes)}
-            (file.parent / "data.json").write_text(json.dumps(data))
-    done = command("compare", ".", cwd=tmp_path)
-    assert "note: data.n_bytes: the runs were not scored on the same text" in done.stderr
-    _, *differences = done.stdout.split("\n\n")[-1].splitlines()
-    assert [line.split(": ")[:2] for line in differences] == [
-        [f"n_bytes={n}, qk_norm=true against n_bytes={n}, qk_norm=false", "+0.2500 bpb, 1 seed"]
-        for n in (60000, 70000)
+def test_only_runs_on_the_same_text_are_compared() -> None:
+    """Those on another are in the table."""
+    rows = [
+        row(1, n + is_on / 4, tokens_sha256=n, **{"data.n_bytes": n, "model.qk_norm": is_on})
+        for n in (6, 7)
+        for is_on in (True, False)
     ]
-    found = json.loads(succeed("compare", ".", "json=true", cwd=tmp_path))
-    assert [one["text"] for one in found["groups"]] == [0, 0, 1, 1]
-    assert [one["bpb"] for one in found["differences"]] == pytest.approx([0.25, 0.25])
-    by = json.loads(succeed("compare", ".", "by=model.qk_norm", "json=true", cwd=tmp_path))
-    assert [(one["bpb"], one["seeds"]) for one in by["differences"]] == [
-        (pytest.approx(0.25), 1),
+    (note,) = notes(rows)
+    assert note.startswith("data.n_bytes: the runs were not scored on the same text")
+    assert [one.text for one in group(rows)] == [0, 0, 1, 1]
+    assert [(one.bpb, one.group, one.other) for one in compare(group(rows))] == [
+        (0.25, f"qk_norm=true, n_bytes={n}", f"qk_norm=false, n_bytes={n}") for n in (6, 7)
     ]
-    printed = succeed("compare", ".", "by=data.n_bytes", cwd=tmp_path)
-    assert "no seed in common, with all else and the scored text equal" in printed
+    (by,) = compare_by(rows, ["model.qk_norm"])
+    assert (by.bpb, by.seeds) == (0.25, 1)
+    (by,) = compare_by(rows, ["data.n_bytes"])
+    assert str(by).endswith("no seed in common, with all else and the scored text equal")
 
 
 def evaluated(
