@@ -55,8 +55,8 @@ def build_observers(config: ObserversConfig, context: RunContext) -> Iterator[Ca
         if config.attention.is_on:
             yield (maps := AttentionMaps(config.attention, context, writer))
             yield EvidenceFile(context, maps)
-            if context.has_page and config.live:
-                yield LiveWeights(context, maps)
+            if context.has_page and config.live and maps.heads:
+                yield LiveWeights(context, maps, maps.heads)
         yield LossesFile(context, outputs)
         if config.histograms.every:
             yield Histograms(config.histograms.every, context.model, writer)

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
 from common.files import patiently, read_json, real_path, replace_lines, replace_text
-from data.documents import Documents
 from live.models import values_of
 from live.pack import BYTES, packed_bytes
 from live.page import about_run, describe, run_title
 from live.texts import page_texts
-from model import mean_outputs
 from observe.attention import AttentionMaps
 from observe.context import RunContext
+from observe.heads import HeadNames
 from tensorboard_attention.following import MODEL, NAMES
 from training.callback import Callback
 
@@ -45,14 +44,12 @@ class LiveWeights(Callback):
     alone take more than `MAX_BYTES` has none; a step with weights that float16 cannot hold is left
     out."""
 
-    def __init__(self, context: RunContext, maps: AttentionMaps) -> None:
-        self.context, self.maps = context, maps
+    def __init__(self, context: RunContext, maps: AttentionMaps, heads: HeadNames) -> None:
+        self.context, self.maps, self.heads = context, maps, heads
         self.names: dict[str, Any] = {}  # by step, what heads are called
         self.is_described = False
         self.folder = context.folder / "live"
         self.size = BYTES[WEIGHTS] * context.model.n_parameters
-        length = context.model.config.context_length
-        self.documents = maps.heads.documents if maps.heads else Documents(context.dataset, length)
 
     def on_start(self, trainer: Trainer) -> None:
         if self.size > MAX_BYTES:
@@ -75,7 +72,7 @@ class LiveWeights(Callback):
         if self.size > MAX_BYTES:
             return
         if not self.is_described:  # not before the first step, which it would delay
-            data = described(self.context, self.documents.where)
+            data = described(self.context, self.heads.documents.where)
             replace_text(self.folder / MODEL, json.dumps(data) + "\n")
             self.is_described = True
         if self.maps.config.has_maps(step, config.max_steps, config.checkpoint_every):
@@ -85,11 +82,9 @@ class LiveWeights(Callback):
         """The weights and names of the step."""
         step = trainer.state.step
         with suppress(UserError):  # a diverging model's
-            model, heads = self.context.model, self.maps.heads
-            means = heads.outputs.means() if heads else mean_outputs(model, self.documents.batches)
-            data = packed_bytes(values_of(model, means), WEIGHTS)
-            if self.maps.named[0] == step:
-                self.names[str(step)] = self.maps.named[1]
+            means = self.heads.outputs.means()
+            data = packed_bytes(values_of(self.context.model, means), WEIGHTS)
+            self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])
             while len(steps := self.steps()) * self.size > MAX_BYTES:

@@ -30,7 +30,9 @@ from tests.observe.conftest import run_context, trainer_at
 def weights(folder: Path, *overrides: str, model: GPT | None = None) -> LiveWeights:
     context = run_context(folder, "observe.attention.every=1", *overrides, model=model)
     writer = SummaryWriter(str(folder))
-    return LiveWeights(context, AttentionMaps(context.config.observe.attention, context, writer))
+    maps = AttentionMaps(context.config.observe.attention, context, writer)
+    assert maps.heads
+    return LiveWeights(context, maps, maps.heads)
 
 
 def files(folder: Path) -> set[str]:
@@ -72,8 +74,7 @@ def test_the_weights_are_those_that_a_page_would_have(tmp_path: Path) -> None:
 def test_names_are_those_of_the_maps(tmp_path: Path) -> None:
     observer = weights(tmp_path)
     run_to(observer, 0, 0)
-    assert observer.maps.heads
-    measured = observer.maps.heads.measure([]).names
+    measured = observer.heads.measure([]).names
     first = names(tmp_path)
     assert first == {"0": [[list(head) for head in layer] for layer in measured]}
     step_to(observer, 1)
