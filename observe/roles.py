@@ -74,22 +74,20 @@ class Outputs:
 class ScoredTexts(NamedTuple):
     """Texts, and which of their targets are counted together, by the name of the scalar.
 
-    floor: of each target in bits, if it is known (see `TaleRoles`); n_tales: then, of how many
-        tales.
+    floor: of each target in bits, if it is known (see `TaleRoles`): then, each text is a tale.
     """
 
     inputs: Int64[np.ndarray, "text token"]
     targets: Int64[np.ndarray, "text token"]
     groups: Mapping[str, Bool[np.ndarray, "text token"]]
     floor: Float[np.ndarray, "text token"] | None = None
-    n_tales: int = 0
 
     @property
     def unit(self) -> str:
         """The unit of what `by_group` returns."""
         if self.floor is None:
             return "bits per token"
-        return f"bits per tale above the floor (mean of {pluralize(self.n_tales, 'tale')})"
+        return f"bits per tale above the floor (mean of {pluralize(len(self.inputs), 'tale')})"
 
     def by_group(self, bits: Float[np.ndarray, "text token"]) -> dict[str, float]:
         """The values to log, by tag, from the loss of every target in bits. Groups without targets
@@ -97,7 +95,7 @@ class ScoredTexts(NamedTuple):
         groups = {tag: at for tag, at in self.groups.items() if at.any()}
         if self.floor is not None:
             above = bits - self.floor
-            return {tag: float(above[at].sum()) / self.n_tales for tag, at in groups.items()}
+            return {tag: float(above[at].sum()) / len(self.inputs) for tag, at in groups.items()}
         return {tag: float(bits[at].mean()) for tag, at in groups.items()}
 
 
@@ -109,7 +107,7 @@ def scored_texts(context: RunContext) -> ScoredTexts:
     if tales is None:
         return _other_texts(context, count)
     groups = {f"roles/{name}": tales.roles == index for index, name in enumerate(ROLES)}
-    return ScoredTexts(tales.inputs, tales.targets, groups, tales.floor, len(tales.inputs))
+    return ScoredTexts(tales.inputs, tales.targets, groups, tales.floor)
 
 
 def target_bits(model: GPT, texts: ScoredTexts) -> Float[np.ndarray, "text token"]:
