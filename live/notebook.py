@@ -100,7 +100,7 @@ def page_of(
         if known := checkpoint.head_names():
             names[checkpoint.step] = known
     data = describe(model, [*packed], weights, tokenizer, {**run, "means": where}, names)
-    return live_page(data, [*packed.values()], run["name"], run["about"])
+    return live_page(data, [*packed.values()])
 
 
 def text_at_hand(

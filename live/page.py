@@ -115,15 +115,15 @@ def can_have_page(model: GPT, tokenizer: Tokenizer) -> bool:
     return True
 
 
-def live_page(data: Mapping[str, Any], weights: Sequence[str], title: str, about: str) -> str:
+def live_page(data: Mapping[str, Any], weights: Sequence[str]) -> str:
     """The text of the file.
 
     data: what `describe` returns.
     weights: what `pack` returns for each of its steps.
-    title, about: the heading and the lines below it, as plain text.
     """
     elements = {"model": as_json(with_tables(data))}
     elements |= {f"weights-{place}": text for place, text in enumerate(weights)}
+    title, about = data["run"]["name"], data["run"]["about"]
     return document(title, about, NEEDS, POLICY, style(), elements, code())
 
 

@@ -126,7 +126,7 @@ def test_above_16_parts_it_offers_those_that_matter_most(
     run = {"name": "a", "about": "b", "means": where, **page_texts(None, None, tokenizer, 32)}
     data = describe(model, [0], "float32", tokenizer, run)
     weights = pack(values_of(model, mean_outputs(model, batches)), "float32")
-    (tmp_path / "live.html").write_text(live_page(data, [weights], "a", "b"), "utf-8")
+    (tmp_path / "live.html").write_text(live_page(data, [weights]), "utf-8")
     live = Live(browser, (tmp_path / "live.html").as_uri())
     live.type("Ben")
     look = live["details:has-text('The smallest part')"]
