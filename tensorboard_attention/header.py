@@ -90,10 +90,6 @@ def _read(header: dict[str, Any]) -> Header:
     guesses = [header[name] for name in ("losses", "floor", "next") if name in header]
     if guesses and [*map(len, guesses)] != [len(tokens)] * 3:
         raise ValueError("it does not say something of every token")
-    for _, example, _ in chain.from_iterable(header["sentences"]):
-        query, key = (0, 0) if example is None else example
-        if not (0 <= query < len(tokens) and 0 <= key < len(keys)):
-            raise ValueError("an example is not in the text")
     for way, layer, head, earlier, writer, share in header.get("wiring", []):
         if not (0 <= way < 3 and 0 <= earlier < layer and math.isfinite(share)):
             raise ValueError("an edge does not lead to a later layer")

@@ -46,7 +46,6 @@ TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
         {**HEADER, "wiring": [[1, 1, 0, 0, 1]]},
         {**TWO_LAYERS, "wiring": [[1, 1, 2, 0, 1, 0.5]]},
         {**HEADER, "scores": {"a": [[1, 1e300]]}},
-        {**HEADER, "sentences": [[["x", None, 0], ["x", [0, 3], 0]]]},
         {**TWO_LAYERS, "losses": [1.0]},
         b"[" * 100_000,
         b"\xff\xfe",
