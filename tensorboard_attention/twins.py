@@ -1,8 +1,8 @@
 """Twins: which head of one model does what a head of another does, on the same text.
 
 Two heads are as alike as their attention overlaps: the mean over the queries of sum_k min(a_k,
-b_k), which is one minus the total variation distance of the two rows. Each head gets one twin, so
-that the sum of the overlaps is as large as possible (the assignment problem; Kuhn 1955).
+b_k), which is one minus the total variation distance of the two rows. The twin of a head is the one
+that is most like it; several heads can have the same.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Twin(NamedTuple):
 
 
 def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
-    """The twin of every head of the first maps, best first; some have none if the second model has
-    fewer heads.
+    """The twin of every head of the first maps, best first.
 
     first, second: the maps of the same text, as for `add_attention`: an array per layer of shape
         (batch, head, query, key), of which the first text counts. The first query does not count:
@@ -50,8 +49,11 @@ def match_heads(first: Sequence[Any], second: Sequence[Any]) -> list[Twin]:
     if len({head.shape for maps in rows for head in maps}) != 1 or not rows[0][0].size:
         raise ValueError("maps: are not of the same text, of two or more tokens")
     seconds = np.stack(rows[1])
-    overlaps = np.array([np.minimum(a, seconds).sum(-1).mean(-1) for a in rows[0]])
-    found = [Twin(heads[0][i], heads[1][j], float(overlaps[i, j])) for i, j in assign(overlaps)]
+    overlaps = [np.minimum(row, seconds).sum(-1).mean(-1) for row in rows[0]]
+    found = [
+        Twin(head, heads[1][overlap.argmax()], float(overlap.max()))
+        for head, overlap in zip(heads[0], overlaps, strict=True)
+    ]
     return sorted(found, key=lambda twin: -twin.overlap)
 
 
@@ -67,38 +69,3 @@ def match_logged(first: tuple[Any, bytes], second: tuple[Any, bytes]) -> list[Tw
     if most**2 * cells > MAX_PRODUCTS or 4 * most * cells > MEMORY_BYTES:
         raise ValueError("maps: are too large")
     return match_heads(*(decode(header, packed) for header, packed in (first, second)))
-
-
-def assign(values: np.ndarray) -> list[tuple[int, int]]:
-    """The pairs (row, column), each row and column in one at most, as many as possible, whose sum
-    of values, which are finite, is the largest: shortest augmenting paths (Jonker and Volgenant
-    1987)."""
-    if len(values) > values.shape[1]:
-        return sorted((row, column) for column, row in assign(values.T))
-    n, m = values.shape
-    cost = -values
-    row_price, column_price = np.zeros(n), np.zeros(m)
-    owner = np.full(m, -1)  # the row of each column
-    for start in range(n):
-        distance = np.full(m, np.inf)
-        before = np.full(m, -1)  # the column before it on the shortest path
-        done = np.zeros(m, bool)
-        row, column = start, -1
-        length = 0.0
-        while row >= 0:
-            reach = length + cost[row] - row_price[row] - column_price
-            shorter = ~done & (reach < distance)
-            distance[shorter], before[shorter] = reach[shorter], column
-            column = int(np.where(done, np.inf, distance).argmin())
-            length, row = distance[column], owner[column]
-            done[column] = True
-        # Prices, with which every pair so far stays the cheapest of its row.
-        row_price[start] += length
-        others = done & (owner >= 0)
-        row_price[owner[others]] += length - distance[others]
-        column_price[done] -= length - distance[done]
-        while column >= 0:
-            earlier = before[column]
-            owner[column] = start if earlier < 0 else owner[earlier]
-            column = earlier
-    return sorted((int(row), column) for column, row in enumerate(owner.tolist()) if row >= 0)
