@@ -18,7 +18,6 @@ from common.errors import printable
 from data.encoding import Dataset
 from data.tales import Tales
 from observe.context import RunContext
-from observe.readings import advice
 from observe.roles import Outputs
 from training.callback import Callback, EvalMetrics, StepMetrics
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 # Seconds between two updates of the bar, or two plain lines.
 LIVE_INTERVAL, PLAIN_INTERVAL = 1.0, 5.0
 GZIPPED = 500_000  # tokens
+MANY = 20  # times that a text is read
 
 
 class Terminal(Callback):
@@ -74,9 +74,12 @@ class Terminal(Callback):
                 f"{trainer.ranks.device.type}, {trainer.precision.name}: {trainer.precision.reason}"
             )
             n_read = self.max_steps * trainer.config.batch_size * model.config.context_length
-            line = advice(len(self.context.dataset.train), model.n_parameters, n_read)
-            if line and not isinstance(self.context.corpus, Tales):  # whose floor is known
-                self.console.print(line)
+            times = n_read / len(self.context.dataset.train)
+            if times > MANY and not isinstance(self.context.corpus, Tales):  # whose floor is known
+                self.console.print(
+                    f"The text is read {times:,.0f} times; docs/text.md shows after how many "
+                    "readings a model learns one by heart"
+                )
             if trainer.config.compile:
                 self.console.print("compiling the model: the first step takes longer")
             if self.watch:

@@ -53,7 +53,7 @@ def test_the_summary_shows_results_and_the_next_commands() -> None:
         for words in (
             "text, byte of 256 tokens, model of ",
             "parameters, adamw\ncpu, fp32: trainer.precision=fp32\n",
-            "\nThe text is read 250 times. Nearest in docs/text.md: 100 kB and ",
+            "\nThe text is read 250 times; docs/text.md shows ",
             "25.0% above",
             "Validation  0.5500 bits per byte, 10.0% above the floor of 0.5000",
             "1,000 steps",
