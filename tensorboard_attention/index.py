@@ -64,14 +64,15 @@ class Index:
         changed."""
         return {name: run.version for name, run in self._logged_runs().items()}
 
-    def longest(self) -> list[str]:
-        """Of the runs of the newest day, by local time, those with the largest step, newest
-        first."""
+    def first(self) -> str | None:
+        """Of the runs of the newest day, by local time, the one with the largest step; of several,
+        the newest. None if there are no runs."""
         runs = self._logged_runs()
-        last = max((run.day for run in runs.values()), default=())
-        steps = {name: run.last_step for name, run in runs.items() if run.day == last}
-        found = [name for name, step in steps.items() if step == max(steps.values())]
-        return sorted(found, key=lambda name: (runs[name].newest, name), reverse=True)
+
+        def rank(name: str) -> tuple[tuple[int, ...], int, float]:
+            return runs[name].day, runs[name].last_step, runs[name].newest
+
+        return max(runs, key=rank, default=None)
 
     def folders(self) -> dict[str, Path]:
         """The folder of each run that has steps."""

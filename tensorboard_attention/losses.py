@@ -72,13 +72,3 @@ def _check_places(found: Mapping[str, Any]) -> None:
     are_steps = all(step.isdecimal() for step in found["steps"])
     if not (is_whole and are_groups and are_placed and are_steps):
         raise ValueError("it is not in the format")
-
-
-def last_loss(folder: Path) -> float:
-    """The mean loss of the tokens at the last step, in bits. Raises as `read_losses`, and
-    ValueError if there are no tokens."""
-    steps = read_losses(folder)["steps"]
-    bits = [value for text in steps[max(steps, key=int)]["bits"] for value in text]
-    if not bits:
-        raise ValueError("it has no tokens")
-    return float(sum(bits) / len(bits))

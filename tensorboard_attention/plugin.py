@@ -127,19 +127,12 @@ class AttentionPlugin(TBPlugin):
         found |= {
             "followed": [*found["followed"]],
             "steps": self._index.steps(),
-            "first": self._first(folders),
+            "first": self._index.first(),
             "versions": self._index.versions(),
             "notes": self._index.notes(notes),
             "complete": complete,
         }
         return _json(request, found)
-
-    def _first(self, folders: dict[str, Path]) -> str | None:
-        """The run to open on: of the longest runs, the one with the lowest known loss; if no loss
-        is known, the newest. None if there are no runs."""
-        runs = self._index.longest()
-        known, _ = apart(runs[1:] and runs, lambda run: losses.last_loss(folders[run]))
-        return min(known, key=known.__getitem__, default=runs[0] if runs else None)
 
     def _read(self, read: Callable[[Path], Any]) -> Callable[[Request], Response]:
         """Answers with what is read in the folder of a run."""

@@ -20,7 +20,6 @@ from tensorboard_attention.tests.events import (
     event,
     look,
     write,
-    write_losses,
 )
 
 SAID = ("sentences", "roles", "details")
@@ -67,16 +66,12 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
 
 
 def test_it_opens_on_the_longest_run_of_the_newest_day(tmp_path: Path) -> None:
-    """Of equal ones, on that with the lowest loss at its last step, or on the newest."""
+    """Of equal ones, on the newest."""
 
-    def write_run(name: str, last: int, wall_time: float, bits: float | None = None) -> None:
+    def write_run(name: str, last: int, wall_time: float) -> None:
         data = Event.FromString(event(last))
         data.wall_time = wall_time
         write(tmp_path / name, data.SerializeToString())
-        if bits is not None:
-            text = {"unit": "bits", "texts": [["a"]], "groups": {"all": [[0]]}, "floor": None}
-            steps = {"9": {"values": {}, "bits": [[9.0]]}, "10": {"values": {}, "bits": [[bits]]}}
-            write_losses(tmp_path / name, {**text, "steps": steps})
 
     noon = datetime(2026, 3, 1, 12).timestamp()
     assert look(tmp_path)["first"] is None
@@ -87,6 +82,3 @@ def test_it_opens_on_the_longest_run_of_the_newest_day(tmp_path: Path) -> None:
     assert look(tmp_path)["first"] == "long"
     write_run("as long", 500, noon + 30)
     assert look(tmp_path)["first"] == "as long"
-    write_run("worse", 500, noon + 40, 3.0)
-    write_run("better", 500, noon + 20, 2.0)
-    assert look(tmp_path)["first"] == "better"
