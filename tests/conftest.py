@@ -36,6 +36,7 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from launch.cli import run_script
 from launch.schema import preset
@@ -228,6 +229,15 @@ def metrics(run: Path) -> list[dict[str, Any]]:
         }
         for line in lines
     ]
+
+
+def logged(run: Path, tag: str = "attention") -> dict[int, tuple[dict[str, Any], bytes]]:
+    """The attention maps that TensorBoard's own reader finds: header and maps by step."""
+    found = {}
+    for each in EventAccumulator(str(run)).Reload().Tensors(tag):
+        header, maps = each.tensor_proto.string_val
+        found[each.step] = (json.loads(header), maps)
+    return found
 
 
 def last_checkpoint(run: Path) -> Path:

@@ -16,13 +16,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from playwright import sync_api
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from inference.opening import open_run
 from tensorboard_attention.summary import name_fields
 from tensorboard_attention.tests.conftest import Tab, browser, tensorboard
 from tensorboard_attention.tests.events import HEADER, event, write
-from tests.conftest import command, files, succeed
+from tests.conftest import command, files, logged, succeed
 
 __all__ = ["browser"]
 
@@ -39,15 +38,6 @@ def embedded(page: Path) -> list[dict[str, Any]]:
     for entry, header in zip(entries, headers, strict=True):
         entry |= {"header": header, "maps": base64.b64decode(entry["maps"])}
     return entries
-
-
-def logged(run: Path, tag: str) -> dict[int, tuple[dict[str, Any], bytes]]:
-    """What TensorBoard's own reader finds: header and maps by step."""
-    found = {}
-    for each in EventAccumulator(str(run)).Reload().Tensors(tag):
-        header, maps = each.tensor_proto.string_val
-        found[each.step] = (json.loads(header), maps)
-    return found
 
 
 def test_what_can_be_known_of_the_probe_is_logged(run: Path) -> None:

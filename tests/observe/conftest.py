@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,9 @@ from data.tokenizer import fixed_tokenizer
 from launch.cli import VERSION, plain_values
 from launch.schema import TrainConfig
 from model import GPT
+from observe.attention import AttentionConfig, AttentionMaps
 from observe.context import RunContext
+from observe.tensorboard import open_events
 from store.checkpoint import TrainState
 from store.run import Summary
 from tests.conftest import ROOT, small_config
@@ -100,6 +102,15 @@ def trainer_at(
         ranks,
         callbacks,
     )
+
+
+def log_maps(context: RunContext, every: str, steps: Iterable[int]) -> AttentionMaps:
+    """The observer of a run that has seen these steps, and logged maps at some."""
+    with open_events(context.folder) as writer:
+        maps = AttentionMaps(AttentionConfig(every, "a text " * 9), context, writer)
+        for step in steps:
+            (maps.on_step if step else maps.on_start)(trainer_at(context, step))
+    return maps
 
 
 METRICS = StepMetrics(2.0, 0.7, 0.01, 1.0, 640, 3200.0)

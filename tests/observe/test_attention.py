@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,14 +22,13 @@ from observe.attention import (
     N_PROBE_TOKENS,
     N_SEARCHED_TOKENS,
     AttentionConfig,
-    AttentionMaps,
     Probe,
     default_probe,
 )
 from observe.tensorboard import open_events
 from tensorboard_attention.summary import WEAKEST
-from tests.conftest import small_config
-from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
+from tests.conftest import logged, small_config
+from tests.observe.conftest import TOKENIZER, dataset_of, log_maps, random_model, run_context
 
 
 def model(n_heads: int = 3) -> GPT:
@@ -40,18 +38,9 @@ def model(n_heads: int = 3) -> GPT:
 
 def test_maps_and_images_are_logged_at_the_configured_steps_and_the_last(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
-    maps = AttentionMaps(
-        AttentionConfig("2", "a text " * 9),
-        context,
-        writer := open_events(tmp_path),
-    )
-    maps.on_start(trainer_at(context, 0))
-    for step in range(1, 7):
-        maps.on_step(trainer_at(context, step))
-    writer.close()
+    maps = log_maps(context, "2", range(7))
+    assert [*logged(tmp_path)] == [0, 2, 4, 6]
     events = EventAccumulator(str(tmp_path)).Reload()
-    logged = {event.step for event in events.Tensors("attention")}
-    assert logged == {0, 2, 4, 6}
     tags = events.Tags()["images"]
     assert tags == ["maps/layer 0", "maps/layer 1"]
     assert [[event.step for event in events.Images(tag)] for tag in tags] == [[2, 6]] * 2
@@ -62,15 +51,8 @@ def test_edges_to_heads_are_logged(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=6", model=model())
     text = np.tile(context.dataset.val[:9], 20)  # it repeats itself
     context = replace(context, dataset=replace(context.dataset, val=text))
-    maps = AttentionMaps(
-        AttentionConfig("4", "a text " * 9),
-        context,
-        writer := open_events(tmp_path),
-    )
-    maps.on_start(trainer_at(context, 0))
-    writer.close()
-    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
-    header = json.loads(logged.tensor_proto.string_val[0])
+    maps = log_maps(context, "4", [0])
+    ((header, _),) = logged(tmp_path).values()
     assert maps.heads and header["measured"]["wiring"] == maps.heads.documents.where
     shares = maps.heads.wiring()
     assert shares is not None

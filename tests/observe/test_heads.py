@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,8 +12,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util.tensor_util import make_ndarray
 
 from model import GPT, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
@@ -24,8 +21,15 @@ from observe.tensorboard import open_events
 from tensorboard_attention.naming import Measure, Names, name_heads
 from tensorboard_attention.patterns import Text
 from tensorboard_attention.scores import MEANINGS, NEED, Heads
-from tests.conftest import small_config
-from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
+from tests.conftest import logged, small_config
+from tests.observe.conftest import (
+    TOKENIZER,
+    dataset_of,
+    log_maps,
+    random_model,
+    run_context,
+    trainer_at,
+)
 
 TALES = [f"Ada saw a {animal}. Oh, a {animal}, said Ada.\n" for animal in ("cat", "dog", "hen")]
 SPELLED = spell(TOKENIZER, 256)
@@ -114,8 +118,7 @@ def test_heads_whose_maps_are_too_large_are_named_by_the_probe(tmp_path: Path) -
     state = SimpleNamespace(step=0)
     maps.on_step(cast(Any, SimpleNamespace(state=state, config=context.config.trainer)))
     writer.close()
-    (logged,) = EventAccumulator(str(tmp_path)).Reload().Tensors("attention")
-    header = json.loads(make_ndarray(logged.tensor_proto)[0])
+    ((header, _),) = logged(tmp_path).values()
     assert {*header["measured"].values()} == {"this text"}
 
 
@@ -172,35 +175,26 @@ def test_wiring_is_measured_where_a_passage_repeats() -> None:
 def test_names_and_scores_are_logged_with_the_maps(tmp_path: Path) -> None:
     context = run_context(tmp_path, "trainer.max_steps=20", model=model())
     context = replace(context, dataset=dataset_of(TALES * 20))
-    maps = AttentionMaps(AttentionConfig("4", "ab"), context, writer := open_events(tmp_path))
-    maps.on_start(trainer_at(context, 0))
-    for step in range(1, 21):
-        maps.on_step(trainer_at(context, step))
-    writer.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert not events.Tags()["scalars"]
-    logged = {
-        event.step: json.loads(make_ndarray(event.tensor_proto)[0])
-        for event in events.Tensors("attention")
-    }
-    assert [*logged] == [0, 4, 8, 12, 16, 20]
+    maps = log_maps(context, "4", range(21))
+    headers = {step: header for step, (header, _) in logged(tmp_path).items()}
+    assert [*headers] == [0, 4, 8, 12, 16, 20]
     assert maps.heads
     documents = maps.heads.documents
-    for header in logged.values():
+    for header in headers.values():
         assert header["scores"].keys() == {*MEANINGS} - {NEED}
         assert header["measured"]["copies"] == documents.where
         assert header["measured"]["entropy"] == "this text"
     expected = maps.heads.measure([])
     for layer, names in enumerate(expected.names):
-        assert logged[20]["roles"][layer] == [[name.label, name.pattern] for name in names]
-        assert logged[20]["details"][layer] == [name.details for name in names]
-        assert [said for said, *_ in logged[20]["sentences"][layer]] == [
+        assert headers[20]["roles"][layer] == [[name.label, name.pattern] for name in names]
+        assert headers[20]["details"][layer] == [name.details for name in names]
+        assert [said for said, *_ in headers[20]["sentences"][layer]] == [
             name.headline for name in names
         ]
     for score, layers in expected.scores.items():
-        found = np.array(logged[20]["scores"][score], float)
+        found = np.array(headers[20]["scores"][score], float)
         np.testing.assert_allclose(found, layers, atol=1e-5)
-        assert logged[20]["counts"][score] == expected.counts[score]
+        assert headers[20]["counts"][score] == expected.counts[score]
 
 
 def test_names_go_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
