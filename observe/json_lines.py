@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.files import fsync, replace_lines
+from training.callback import Callback
+
+if TYPE_CHECKING:
+    from training.trainer import Trainer
 
 
-class JsonLines:
+class JsonLines(Callback):
+    """Writes such a file."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -28,9 +34,8 @@ class JsonLines:
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(lines)
 
-    def flush(self) -> None:
-        """Let what is written survive a loss of power."""
-        if self.path.exists():
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        if self.path.exists():  # what is written survives a loss of power
             fsync(self.path)
 
 

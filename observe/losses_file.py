@@ -7,7 +7,6 @@ rest is of the first few.
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from observe.context import RunContext
 from observe.json_lines import JsonLines
 from observe.roles import Outputs
 from tensorboard_attention.tokens import token_texts
-from training.callback import Callback, EvalMetrics
+from training.callback import EvalMetrics
 
 if TYPE_CHECKING:
     from training.trainer import Trainer
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 SHOWN = 4  # texts
 
 
-class LossesFile(Callback):
+class LossesFile(JsonLines):
     """Appends a line at each evaluation. A resume removes those of evaluations that come again."""
 
     def __init__(self, context: RunContext, outputs: Outputs) -> None:
         self.outputs, self.context = outputs, context
-        self.lines = JsonLines(context.folder / "losses.jsonl")
+        super().__init__(context.folder / "losses.jsonl")
 
     def on_start(self, trainer: Trainer) -> None:
         last = trainer.state.last_evaluation
@@ -41,7 +40,7 @@ class LossesFile(Callback):
             self.has_texts |= "texts" in line
             return "texts" in line or line["step"] <= last
 
-        self.lines.keep(is_kept)
+        self.keep(is_kept)
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, (scored, about) = trainer.state.step, self._texts
@@ -51,11 +50,8 @@ class LossesFile(Callback):
             "values": {tag: round(value, 4) for tag, value in self.outputs.losses(step).items()},
             "bits": [row[at].round(3).tolist() for row, at in zip(bits, scored, strict=False)],
         }
-        self.lines.append(*([] if self.has_texts else [about]), found)
+        self.append(*([] if self.has_texts else [about]), found)
         self.has_texts = True
-
-    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
-        self.lines.flush()
 
     @cached_property
     def _texts(self) -> tuple[Bool[np.ndarray, "text token"], dict[str, Any]]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from observe.context import RunContext
 from observe.json_lines import JsonLines
 from observe.roles import Outputs
-from training.callback import Callback, EvalMetrics, StepMetrics
+from training.callback import EvalMetrics, StepMetrics
 
 if TYPE_CHECKING:
     from training.trainer import Trainer
 
 
-class MetricsFile(Callback):
+class MetricsFile(JsonLines):
     """Appends a line for each measurement: `step`, and what was measured at it.
 
     A resume removes the lines after its first step, since those steps are repeated, and an
@@ -24,19 +23,16 @@ class MetricsFile(Callback):
 
     def __init__(self, context: RunContext, outputs: Outputs) -> None:
         self.outputs = outputs
-        self.lines = JsonLines(context.folder / "metrics.jsonl")
+        super().__init__(context.folder / "metrics.jsonl")
 
     def on_start(self, trainer: Trainer) -> None:
         step, evaluated = trainer.state.step, trainer.state.last_evaluation
-        self.lines.keep(lambda line: line["step"] <= (evaluated if "val_loss" in line else step))
+        self.keep(lambda line: line["step"] <= (evaluated if "val_loss" in line else step))
 
     def on_metrics(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        self.lines.append({"step": trainer.state.step, **asdict(metrics)})
+        self.append({"step": trainer.state.step, **asdict(metrics)})
 
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step, seconds = trainer.state.step, trainer.state.seconds
         losses = self.outputs.losses(step)
-        self.lines.append({"step": step, **asdict(metrics), "seconds": seconds, **losses})
-
-    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
-        self.lines.flush()
+        self.append({"step": step, **asdict(metrics), "seconds": seconds, **losses})

@@ -32,7 +32,7 @@ def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
     trainer = trainer_at(context, 10)
     file.on_metrics(trainer, METRICS)
     file.on_eval(trainer, EvalMetrics(1.5, 0.55, 60, 0.4))
-    first, second = map(json.loads, file.lines.path.read_text().splitlines())
+    first, second = map(json.loads, file.path.read_text().splitlines())
     assert first["step"] == second["step"] == 10
     assert (first["train_loss"], first["tokens_per_second"]) == (2.0, 3200.0)
     assert (second["val_loss"], second["val_bpb"], second["floor_bpb"]) == (1.5, 0.55, 0.4)
@@ -45,15 +45,15 @@ def test_a_resume_drops_the_lines_of_repeated_steps(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         file.on_metrics(trainer_at(context, step), METRICS)
         file.on_eval(trainer_at(context, step), EvalMetrics(1.5, 0.55, 60, 0.4))
-    with file.lines.path.open("ab") as half:
+    with file.path.open("ab") as half:
         half.write(b'\xff\n[]\n{"steps": 3}\n')  # a damaged disk
-    with file.lines.path.open("a") as half:
+    with file.path.open("a") as half:
         half.write('{"step": 40, "tra')  # the process was killed while writing
     for evaluated, kept in ((20, [10, 10, 20, 20]), (10, [10, 10, 20])):
         trainer = trainer_at(context, 20)
         trainer.state.evaluated = evaluated  # an evaluation that was interrupted comes again
         file.on_start(trainer)
-        lines = map(json.loads, file.lines.path.read_text().splitlines())
+        lines = map(json.loads, file.path.read_text().splitlines())
         assert [line["step"] for line in lines] == kept
 
 

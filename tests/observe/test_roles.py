@@ -99,7 +99,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         assert floor == pytest.approx(texts.floor[row][scored].tolist(), abs=1e-3)
         for tag, places in found["groups"].items():
             assert places[row] == np.flatnonzero(texts.groups[tag][row][scored]).tolist()
-    whole = file.lines.path.read_bytes()
+    whole = file.path.read_bytes()
     for left, evaluated, kept in (
         (whole, 10, ["10"]),
         (whole, None, []),  # the evaluation comes again
@@ -108,7 +108,7 @@ def test_the_file_that_the_tab_reads(tmp_path: Path) -> None:
         (whole[200:], 10, ["10"]),  # a damaged disk
         (b"damaged", 10, []),
     ):
-        file.lines.path.write_bytes(left)
+        file.path.write_bytes(left)
         resumed, trainer = LossesFile(context, outputs), trainer_at(context, 10)
         trainer.state.evaluated = evaluated
         resumed.on_start(trainer)
