@@ -27,7 +27,7 @@ from live.texts import page_texts
 from observe.attention import AttentionMaps
 from observe.context import RunContext
 from observe.heads import HeadNames
-from tensorboard_attention.following import MODEL, NAMES
+from tensorboard_attention.following import MODEL, NAMES, steps
 from training.callback import Callback
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ class LiveWeights(Callback):
             log.info("no weights for the live page: a step would take %d MB", self.size / 1e6)
             return
         self.folder.mkdir(exist_ok=True)
-        self._remove(step for step in self.steps() if step > trainer.state.step)
+        folder = self.context.folder
+        self._remove(step for step in steps(folder) if step > trainer.state.step)
         with suppress(OSError, ValueError):  # of the steps before a resume
             names = read_json(self.folder / NAMES)
-            self.names = {step: names[step] for step in map(str, self.steps()) if step in names}
+            self.names = {step: names[step] for step in map(str, steps(folder)) if step in names}
         if trainer.state.step == 0:
             self._write(trainer)
 
@@ -87,19 +88,14 @@ class LiveWeights(Callback):
             self.names[str(step)] = self.maps.named[1]
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])
-            while len(steps := self.steps()) * self.size > MAX_BYTES:
-                self._remove(steps[-2:0:-2] or steps[:1])  # the first stays as long as possible
-
-    def steps(self) -> list[int]:
-        """Those whose weights are in the folder, ascending."""
-        names = [file.stem for file in self.folder.glob("[0-9]*.bin")]
-        return sorted(int(name) for name in names if name.isdecimal())
+            while len(kept := [*steps(self.context.folder)]) * self.size > MAX_BYTES:
+                self._remove(kept[-2:0:-2] or kept[:1])  # the first stays as long as possible
 
     def _file(self, step: int) -> Path:
         return self.folder / f"{step}.bin"
 
-    def _remove(self, steps: Iterable[int]) -> None:
-        for step in steps:
+    def _remove(self, some: Iterable[int]) -> None:
+        for step in some:
             patiently(partial(self._file(step).unlink, missing_ok=True))
 
 
@@ -107,9 +103,9 @@ def described(context: RunContext, means: str) -> dict[str, Any]:
     """What a page with weights of the run needs to know of it. means: over what they are."""
     model, dataset = context.model, context.dataset
     config, length = context.config, model.config.context_length
-    steps = config.trainer.max_steps
+    last = config.trainer.max_steps
     run: dict[str, Any] = {
-        "name": run_title(config.name, real_path(context.folder), config.data.name, steps),
+        "name": run_title(config.name, real_path(context.folder), config.data.name, last),
         "about": about_run(model, config.data.name),
         "means": means,
         **page_texts(context.corpus, dataset.val, dataset.tokenizer, length),
