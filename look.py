@@ -170,7 +170,7 @@ def write_evidence_of(opened: OpenRun, config: LookConfig) -> None:
     """Measure what heads and neurons do over a part of the validation split, and print the roles of
     heads."""
     corpus, dataset = opened.text(config.cache_dir)
-    _, before = last_names(opened.run, opened.step)
+    before = last_names(opened.run, opened.step)
     with as_mistake("evidence: ", "; leave it out"):  # also of weights that are not finite
         found = measure_evidence(opened.model, corpus, dataset, opened.step, before)
         write_evidence(opened.run.path, found)

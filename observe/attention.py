@@ -118,14 +118,14 @@ class AttentionMaps(Callback):
         else:
             spelled = spell(tokenizer, context.model.vocab_size)
             self.heads = HeadNames(context.model, spelled, documents)
-        self.named: tuple[int, Names] = -1, []  # the last step that was measured, and its names
+        self.names: Names = []  # those that were measured last
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.state.step == 0:
             self.on_step(trainer)
         else:
             with suppress(OSError, ValueError):  # of a damaged log
-                self.named = last_names(self.run, trainer.state.step)
+                self.names = last_names(self.run, trainer.state.step)
 
     def on_step(self, trainer: Trainer) -> None:
         step, last = trainer.state.step, trainer.config.max_steps
@@ -135,8 +135,8 @@ class AttentionMaps(Callback):
             if self.heads is None:
                 maps = self.probe.log(step)
             else:
-                heads, where = self.heads.measure(self.named[1]), self.heads.documents.where
-                self.named = step, heads.names
+                heads, where = self.heads.measure(self.names), self.heads.documents.where
+                self.names = heads.names
                 maps = self.probe.log(step, heads, where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)

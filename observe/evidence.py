@@ -279,7 +279,7 @@ class EvidenceFile(Callback):
         affordable = int(3 * SHARE_OF_RUN * state.tokens / passes)
         n_tokens = min(MAX_TOKENS, max(N_TOKENS, affordable))
         try:
-            before = self.maps.named[1]
+            before = self.maps.names
             found = measure_evidence(model, context.corpus, dataset, state.step, before, n_tokens)
             write_evidence(context.folder, found)
         except (RuntimeError, ValueError, MemoryError) as error:

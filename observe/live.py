@@ -85,7 +85,7 @@ class LiveWeights(Callback):
         with suppress(UserError):  # a diverging model's
             means = self.heads.outputs.means()
             data = packed_bytes(values_of(self.context.model, means), WEIGHTS)
-            self.names[str(step)] = self.maps.named[1]
+            self.names[str(step)] = self.maps.names
             replace_text(self.folder / NAMES, json.dumps(self.names) + "\n")
             replace_lines(self._file(step), [data])
             while len(kept := [*steps(self.context.folder)]) * self.size > MAX_BYTES:

@@ -167,12 +167,12 @@ def head_names(run: Run, steps: Iterable[int]) -> dict[int, Names]:
     return found
 
 
-def last_names(run: Run, step: int) -> tuple[int, Names]:
-    """The last step up to `step` at which heads were measured during the training, and what they
-    were called then; none: -1, []."""
+def last_names(run: Run, step: int) -> Names:
+    """What heads were called at the last step up to `step` at which they were measured during the
+    training; [] if they were not."""
     index = open_log(run.path)
     logged = [found for found in index.steps().get(".", {}).get(TAG, []) if found <= step]
-    return (logged[-1], _logged_names(index, logged[-1])) if logged else (-1, [])
+    return _logged_names(index, logged[-1]) if logged else []
 
 
 def _logged_names(index: Index, step: int) -> Names:

@@ -210,22 +210,22 @@ def test_names_go_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     named = {}
     for step in (4, 8, 12):
         maps.on_step(trainer_at(context, step))
-        named[step] = maps.named
+        named[step] = maps.names
     writer.close()
     EvidenceFile(context, maps).on_finish(trainer_at(context, 12))
-    assert given == [[], *(names for _, names in named.values())]
+    assert given == [[], *named.values()]
     (tmp_path / "evidence.json").write_text("{}")  # names go on from those of the log
     for step, last in ((12, 12), (11, 8), (8, 8)):
         resumed = AttentionMaps(maps.config, context, writer := open_events(tmp_path))
         resumed.on_start(trainer_at(context, step))
         writer.close()
-        assert resumed.named == named[last]
+        assert resumed.names == named[last]
     with open_events(tmp_path / "other") as writer:
         context = replace(context, folder=tmp_path / "other")
         resumed = AttentionMaps(maps.config, context, writer)
         resumed.on_start(trainer_at(context, 12))
-        assert not resumed.named[1], "maps were not logged before"
+        assert not resumed.names, "maps were not logged before"
     for damage in (OSError, ValueError):
         monkeypatch.setattr("store.results.open_log", Mock(side_effect=damage))
         resumed.on_start(trainer_at(context, 12))
-    assert not resumed.named[1]
+    assert not resumed.names
