@@ -123,7 +123,32 @@ def module(route: sync_api.Route) -> None:
     route.fulfill(path=STATIC / Path(route.request.url).name, content_type="text/javascript")
 
 
-class Tab:
+class Watched:
+    """A new page of a browser, in which JavaScript errors are noted, and what it requests."""
+
+    def __init__(self, context: sync_api.BrowserContext) -> None:
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        self.page = context.new_page()
+        self.root: sync_api.Page | sync_api.FrameLocator = self.page
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def __getitem__(self, selector: str) -> sync_api.Locator:
+        return self.root.locator(selector)
+
+    def saved(self, what: str, panel: str = ".panel:not(.difference) >> nth=0") -> bytes:
+        """The picture (PNG) or the table (CSV) of a map."""
+        with self.page.expect_download() as found:
+            self[panel].locator(f".save button:has-text('{what}')").click()
+        return Path(found.value.path()).read_bytes()
+
+    def table(self, *panel: str) -> list[dict[str, str]]:
+        """The lines of the saved table."""
+        return [*csv.DictReader(io.StringIO(self.saved("CSV", *panel).decode()))]
+
+
+class Tab(Watched):
     """The Attention tab in a new browser page. JavaScript errors fail the test that closes it."""
 
     def __init__(
@@ -134,8 +159,6 @@ class Tab:
         width: int = 1280,
         height: int = 900,
     ):
-        self.errors: list[str] = []
-        self.asked: list[str] = []
         context = browser.new_context(
             viewport={"width": width, "height": height},
             has_touch=width < 800,
@@ -144,19 +167,15 @@ class Tab:
         context.clock.install()  # time passes as usual until a test moves it forward
         # Modules that tests import themselves: TensorBoard serves all of them as one.
         context.route(re.compile(r"/(dom|colours)\.js$"), module)
-        self.page = context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        super().__init__(context)
         self.page.goto(url)
-        self.root = self.page.frame_locator("iframe[src*=attention]") if frame else self.page
+        if frame:
+            self.root = self.page.frame_locator("iframe[src*=attention]")
         self.shown()
         self["button.more"].evaluate_all("all => all.forEach((one) => one.click())")
         self["section.head-scores details"].evaluate_all(
             "all => all.forEach((one) => (one.open = true))"
         )
-
-    def __getitem__(self, selector: str) -> sync_api.Locator:
-        return self.root.locator(selector)
 
     def shown(self, *views: list) -> Any:
         """Wait until these views (or any) are drawn; return what is drawn."""
@@ -171,16 +190,6 @@ class Tab:
         """The listed weights of the token in focus, by position."""
         rows = self[f".panel:not([hidden]) .lists .{way} li[data-place]"]
         return dict(rows.evaluate_all(READ))
-
-    def saved(self, what: str, panel: str = ".panel:not(.difference) >> nth=0") -> bytes:
-        """The picture (PNG) or the table (CSV)."""
-        with self.page.expect_download() as found:
-            self[panel].locator(f".save button:has-text('{what}')").click()
-        return Path(found.value.path()).read_bytes()
-
-    def table(self, *panel: str) -> list[dict[str, str]]:
-        """The lines of the saved table."""
-        return [*csv.DictReader(io.StringIO(self.saved("CSV", *panel).decode()))]
 
     def close(self) -> None:
         self.page.context.close()

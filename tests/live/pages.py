@@ -18,7 +18,7 @@ from playwright import sync_api
 from model import GPT
 from tensorboard_attention import naming
 from tensorboard_attention.naming import HeadName
-from tensorboard_attention.tests.conftest import Tab
+from tensorboard_attention.tests.conftest import Tab, Watched
 
 BARS = ".next .bars li:has(button)"  # of tokens; the last one is of all others
 
@@ -80,7 +80,7 @@ def check_names(page: Live | Tab, names: Sequence[Sequence[HeadName]]) -> None:
         sync_api.expect(verdict).to_have_attribute("title", re.compile(re.escape(head.details)))
 
 
-class Live:
+class Live(Watched):
     """A live page in a browser. Errors and other requests fail the test that closes it."""
 
     def __init__(
@@ -92,22 +92,16 @@ class Live:
         waits: bool = True,
         **options: object,
     ):
-        self.errors: list[str] = []
-        self.asked: list[str] = []
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
         if not tours:
             context.add_init_script("localStorage.setItem('glassgpt-toured', '1')")
-        self.url, self.page = url, context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        super().__init__(context)
+        self.url = url
         self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(url, wait_until="load" if waits else "commit")
         if waits:
             self.settled()
-
-    def __getitem__(self, selector: str) -> sync_api.Locator:
-        return self.page.locator(selector)
 
     def settled(self) -> None:
         """Wait until all that was asked for is shown."""
@@ -147,12 +141,6 @@ class Live:
         look.locator(".bars, table").first.wait_for()
         self.settled()
         return look
-
-    def saved(self, what: str) -> bytes:
-        """The picture (PNG) or the table (CSV) of the map."""
-        with self.page.expect_download() as found:
-            self[f".panel:not(.difference) .save button:has-text('{what}')"].click()
-        return Path(found.value.path()).read_bytes()
 
     def close(self) -> None:
         """Without errors, and without a request but for the page and what it made itself."""

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from model import GPT, edit, explain_score, record_attention
 from observe.evidence import record_neurons
-from tests.live.conftest import Call
+from tests.live.conftest import DRAWN, Call
 from tests.live.drawn import Case, blocks, cases, packed, switched_off, switches
-
-DRAWN = settings(max_examples=20)
 
 READING = """async ({ packed, ids, off }) => {
     const intact = new Reading(await load(packed));

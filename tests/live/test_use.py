@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -461,12 +459,12 @@ def test_views_show_weights_and_what_is_moved(live: Live, tiny_run: Path) -> Non
     live.type(TEXT)
     live[".grid .head >> nth=2"].click()
     maps = expected(tiny_run, TEXT)[2]
-    for row in csv.DictReader(io.StringIO(live.saved("CSV").decode())):
+    for row in live.table():
         weight = float(maps[1][0, 0, int(row["query"]), int(row["key"])])
         assert float(row["weight"]) == pytest.approx(weight, abs=1e-5)
     live[".views select"].select_option("moved")
     live.settled()
-    rows = [*csv.DictReader(io.StringIO(live.saved("CSV").decode()))]
+    rows = live.table()
     sums = [sum(float(row["moved"]) for row in rows if row["query"] == f"{q}") for q in range(6)]
     assert sums == pytest.approx([1] * 6, abs=1e-4)
 
