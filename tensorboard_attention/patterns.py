@@ -44,16 +44,12 @@ def _kinds(token: str) -> list[str]:
     return character_kinds(NO_TEXT.sub("", token))
 
 
-def are_words(tokens: Sequence[str], letters: int = 3) -> np.ndarray:
-    """Whether each token has at least this many letters, vowel signs among them; what joins letters
-    is none."""
-    return np.array([_count_letters(token) >= letters for token in tokens])
-
-
 @lru_cache(MAX_KEPT)
-def _count_letters(token: str) -> int:
+def is_word(token: str) -> bool:
+    """Whether a token has three letters or more, vowel signs among them; what joins letters is
+    none."""
     visible = "".join(c for c in token if unicodedata.category(c) != "Cf")
-    return sum(kind in "LM" for kind in _kinds(visible))
+    return sum(kind in "LM" for kind in _kinds(visible)) >= 3
 
 
 @lru_cache(MAX_KEPT)
@@ -92,7 +88,8 @@ def _copies(text: Text) -> np.ndarray:
 
 def _last_word(text: Text) -> np.ndarray:
     places = np.arange(len(text.spelled))
-    last = np.maximum.accumulate(np.where(are_words(text.spelled), places, -1))
+    are_words = [is_word(token) for token in text.spelled]
+    last = np.maximum.accumulate(np.where(are_words, places, -1))
     return np.append(-1, last[:-1])[:, None] == places
 
 

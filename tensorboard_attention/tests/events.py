@@ -32,15 +32,9 @@ def changed(values: Any, *keys: str | int, to: Any) -> Any:
     return found
 
 
-def write_json(name: str, folder: Path, found: object) -> Path:
-    """Write a file of JSON into a folder, which may not exist yet; returns the folder."""
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(json.dumps(found))
-    return folder
-
-
 def write_losses(folder: Path, found: Any) -> Path:
-    """The same of the file that `read_losses` reads, of which `found` may be no such content."""
+    """Write the file that `read_losses` reads into a folder, which may not exist yet; returns the
+    folder. `found` may be no such content."""
     folder.mkdir(exist_ok=True)
     lines = [found]
     if isinstance(found, dict):
