@@ -107,7 +107,9 @@ class AttentionMaps(Callback):
 
     def __init__(self, config: AttentionConfig, context: RunContext, writer: SummaryWriter) -> None:
         self.config, self.run = config, Run(context.folder)
-        tokenizer, tokens = context.dataset.tokenizer, probe_tokens(config, context)
+        tokenizer, text = context.dataset.tokenizer, config.probe
+        tokens = default_probe(context) if text is None else tokenizer.encode_document(text)
+        tokens = tokens[: context.model.config.context_length]
         floor = floor_of(tokens, tokenizer) if isinstance(context.corpus, Tales) else None
         self.probe = Probe(writer, context.model, tokenizer, tokens, TAG, floor)
         self.heads: HeadNames | None = None
@@ -140,15 +142,6 @@ class AttentionMaps(Callback):
                 maps = self.probe.log(step, heads, where, self.heads.wiring())
         if has_images(step, last):
             self.probe.draw(maps, step)
-
-
-def probe_tokens(config: AttentionConfig, context: RunContext) -> list[int]:
-    """Those of the text whose maps are logged, as many as the model reads."""
-    text = config.probe
-    tokens = (
-        default_probe(context) if text is None else context.dataset.tokenizer.encode_document(text)
-    )
-    return tokens[: context.model.config.context_length]
 
 
 def default_probe(context: RunContext) -> list[int]:

@@ -37,8 +37,3 @@ class RunContext:
     first_step: int
     has_page: bool
     is_in_sweep: bool = False
-
-    def logs_sample(self, step: int) -> bool:
-        """Whether an evaluation after `step` steps logs a sample."""
-        every = self.config.observe.samples.every
-        return step == self.config.trainer.max_steps or (every > 0 and step % every == 0)

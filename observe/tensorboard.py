@@ -89,7 +89,9 @@ class TensorBoard(Callback):
     def on_eval(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         step = trainer.state.step
         self._add(scalars(metrics) | self.outputs.losses(step), step)
-        if self.context.logs_sample(step) and "sample/text_summary" not in self._there(step):
+        every = self.context.config.observe.samples.every
+        is_due = step == trainer.config.max_steps or (every > 0 and step % every == 0)
+        if is_due and "sample/text_summary" not in self._there(step):
             self.writer.add_text("sample", preformatted(self.outputs.sample(step)), step)
         self.writer.flush()
 
