@@ -14,5 +14,5 @@ from model.circuit import Circuit, circuit
 from model.config import ModelConfig
 from model.explain import explain_score, wiring, wiring_matrices
 from model.gpt import GPT, eval_mode
-from model.hooks import ablate, ablate_each_head, edit, mean_outputs, patch, record_attention
+from model.hooks import ablate, edit, mean_outputs, patch, record_attention
 from model.loss import cross_entropy, linear_cross_entropy

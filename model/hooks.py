@@ -29,7 +29,7 @@ from model.attention import (
     explicit_attention,
     join_heads,
 )
-from model.gpt import GPT, Block, block_of, blocks_of, eval_mode
+from model.gpt import GPT, block_of, blocks_of, eval_mode
 
 
 @contextmanager
@@ -233,24 +233,6 @@ def edit(model: nn.Module, changes: Mapping[Any, Callable[[Tensor], Tensor]]) ->
     with ExitStack() as stack:
         for part, change in changes.items():
             stack.enter_context(_changed(model, part, change))
-        yield
-
-
-@contextmanager
-def ablate_each_head(block: Block, means: Float[Tensor, "head d_head"]) -> Iterator[None]:
-    """Call the block with its batch repeated n_heads times: copy h runs without head h, whose
-    output is replaced by means[h]."""
-
-    def without_each(
-        context: Float[Tensor, "batch head query d_head"],
-    ) -> Float[Tensor, "batch head query d_head"]:
-        context = context.clone()
-        copies = context.unflatten(0, (len(means), -1))  # (head, batch, head, query, d_head)
-        for head, mean in enumerate(means):
-            copies[head, :, head] = mean
-        return context
-
-    with editing(block.attention.edits, without_each):
         yield
 
 

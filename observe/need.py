@@ -21,8 +21,7 @@ from data.corpus import Corpus
 from data.documents import Documents
 from data.roles import ROLES, document_roles
 from data.tokenizer import Tokenizer
-from model import GPT, ablate_each_head
-from model.gpt import Block
+from model import GPT, ablate
 from model.hooks import Batch, Part
 from tensorboard_attention.patterns import character_kinds
 
@@ -109,11 +108,10 @@ def token_losses(
     # The residual stream of the model, and then those without one head each, of the layers so far.
     streams = model.embed(inputs)[None]
     for layer, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
         after = [apply(block, chunk) for chunk in streams.split(COPIES)]
-        of_heads = torch.stack([means[layer, head] for head in range(model.config.n_heads)])
-        with ablate_each_head(block, of_heads):
-            after.append(apply(block, streams[:1].expand(model.config.n_heads, -1, -1, -1)))
+        for head in range(model.config.n_heads):
+            with ablate(model, [(layer, head)], means):
+                after.append(apply(block, streams[:1]))
         streams = torch.cat(after)
     # One transfer for all: each waits for a GPU.
     intact, *without = torch.stack([*map(loss, streams)]).cpu().double().numpy()
