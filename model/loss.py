@@ -71,8 +71,11 @@ def linear_cross_entropy(
     if is_compiling():
         loss = cross_entropy(softcap(F.linear(hidden, weight), cap), targets, "sum")
     else:
-        tokens = hidden.flatten(0, 1), weight, targets.flatten()
-        loss = _InParts.apply(*tokens, cap, torch.is_grad_enabled())
+        device = hidden.device.type
+        is_cast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
+        in_parts = _InParts.apply if torch.is_grad_enabled() else _loss
+        loss = in_parts(hidden.flatten(0, 1), weight, targets.flatten(), cap, dtype)
     return loss if reduction == "sum" else loss / (targets != IGNORED).sum()
 
 
@@ -91,23 +94,20 @@ class _InParts(torch.autograd.Function):
         weight: Float[Tensor, "vocab d_model"],
         targets: Int[Tensor, " token"],
         cap: float | None,
-        has_gradients: bool,
+        dtype: torch.dtype,
     ) -> Float[Tensor, ""]:
-        device = hidden.device.type
-        is_cast = torch.is_autocast_enabled(device)
-        ctx.dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
-        ctx.cap, ctx.is_scaled = cap, has_gradients and ctx.dtype == torch.float16
-        if ctx.is_scaled or not has_gradients:
+        ctx.cap, ctx.dtype = cap, dtype
+        if dtype == torch.float16:
             ctx.save_for_backward(hidden, weight, targets)
-            return _loss(hidden, weight, targets, cap, ctx.dtype)
-        loss, *gradients = _with_gradients(hidden, weight, targets, cap, ctx.dtype)
+            return _loss(hidden, weight, targets, cap, dtype)
+        loss, *gradients = _with_gradients(hidden, weight, targets, cap, dtype)
         ctx.save_for_backward(*gradients)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        if ctx.is_scaled:
+        if ctx.dtype == torch.float16:
             hidden, weight, targets = ctx.saved_tensors
             found = _with_gradients(hidden, weight, targets, ctx.cap, ctx.dtype, scale)
             gradients = [*found[1:]]
