@@ -63,16 +63,19 @@ def test_the_stream_of_another_text_gives_its_logits(make_model, family):
 
 @torch.no_grad()
 def test_a_head_and_an_mlp_of_another_text(make_model, family):
-    """The explicit sum of a block, with the values of one head and of the MLP exchanged."""
+    """The explicit sum of a block, with the values of one head and of the MLP exchanged, and a
+    constant for another head."""
     model, (one, other) = make_model(**family), texts()
     ours, theirs = parts_of(model, one), parts_of(model, other)
     block, n_heads = model.blocks[1], model.config.n_heads
     gathered = [ours[1, head] for head in range(n_heads)]
     gathered[2] = theirs[1, 2]
+    constant = torch.randn(model.config.d_head)
+    gathered[3] = constant.expand_as(gathered[3])
     stream = ours["stream 1"] + block.attention.output(torch.cat(gathered, dim=-1))
     expected = model.logits(model.final_norm(stream + theirs["mlp 1"]))
     assert len(model.blocks) == 2
-    with patch(model, {(1, 2): theirs[1, 2], "mlp 1": theirs["mlp 1"]}):
+    with patch(model, {(1, 2): theirs[1, 2], (1, 3): constant, "mlp 1": theirs["mlp 1"]}):
         torch.testing.assert_close(model(one), expected, rtol=1e-5, atol=1e-6)
 
 

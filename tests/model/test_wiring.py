@@ -1,5 +1,4 @@
-"""What heads read of earlier heads, against loops over the cells of their maps, and in a model
-whose heads are wired by hand."""
+"""What heads read of earlier heads, against loops over the cells of their maps."""
 
 from __future__ import annotations
 
@@ -114,34 +113,6 @@ def test_wiring_of_a_model_in_float64(make_model):
 @torch.no_grad()
 def test_even_attention_is_that_to_all_keys_that_a_query_may_attend_to(make_model):
     check(make_model(window=3))
-
-
-@torch.no_grad()
-def test_a_head_that_reads_one_head_through_its_keys(make_model):
-    """L0H2 alone writes the last four directions, which nothing but the keys of L1H1 reads."""
-    model = make_model(norm="rmsnorm", position="rotary", qk_norm=False, bias=False)
-    model.token_embedding.weight[:, 12:] = 0
-    written = model.blocks[0].attention.output.weight
-    written.zero_()
-    written[12:, 8:12] = torch.eye(4)
-    for parameter in model.blocks[0].mlp.parameters():
-        parameter.zero_()
-    reader = model.blocks[1].attention
-    reader.key.weight[4:8, :12] = 0
-    reader.query.weight[4:8, 12:] = 0
-    reader.value.weight[4:8, 12:] = 0
-    tokens = torch.randint(13, (N_TOKENS,))
-    found = wiring(model, tokens)
-    expected = {"embedding": [1, 0, 1], "L0H2": [0, 1, 0]}
-    for name, share in found[1].items():
-        assert share[:, 1].tolist() == pytest.approx(expected.get(name, [0, 0, 0]), abs=1e-5)
-    edges = wiring_matrices(model, tokens)
-    assert edges is not None
-    assert edges.shape == (3, 2, 4, 2, 5)
-    assert edges[:, 1, 1, 0].tolist() == [
-        pytest.approx([0, 0, shares, 0, 0], abs=1e-5) for shares in (0, 1, 0)
-    ]
-    assert not edges[:, 0].any() and not edges[:, :, :, 1].any()
 
 
 @torch.no_grad()
