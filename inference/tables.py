@@ -58,6 +58,11 @@ def print_circuit(
         f"Next {token}: {percent(found.values[-1])} with all {len(found.parts)} parts, "
         f"{percent(found.values[0])} with none (each replaced by {what})"
     )
+    print_tables(found)
+
+
+def print_tables(found: Circuit) -> None:
+    """Print what a circuit has: the best sets, what each part adds, and pairs of parts."""
     Console(highlight=False).print(_best(found), _parts(found))
     for kind, rows in _pairs(found).items():
         if rows:

@@ -1,38 +1,41 @@
-"""Ask runs on tales how they know which name comes next: the figures of docs/why.md.
+"""Ask runs on tales how they know which name comes next: the figures of docs/why.md and
+docs/circuit.md.
 
-python docs/why.py RUN [RUN ...]
-python docs/why.py RUN --without L1H0 --step 50
+python docs/names.py RUN [RUN ...]
+python docs/names.py RUN --without L1H0 --step 50
 
-The second trains the run again, from its checkpoint of that step on, without that head.
+The second trains the run again, from its checkpoint of that step on, without that part.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from common.errors import UserError  # noqa: E402
 from common.settings import build  # noqa: E402
+from data.batches import UNSCORED  # noqa: E402
 from data.corpora import load_dataset  # noqa: E402
-from data.roles import AGAIN, TaleRoles, tale_roles  # noqa: E402
+from data.roles import AGAIN, ROLES, TaleRoles, tale_roles  # noqa: E402
 from inference.opening import OpenRun, each_checkpoint, open_run  # noqa: E402
+from inference.tables import print_tables  # noqa: E402
 from launch.mistakes import one_line_errors  # noqa: E402
 from launch.schema import TrainConfig  # noqa: E402
-from model import GPT, ablate, cross_entropy, mean_outputs, record_attention, wiring  # noqa: E402
+from model import GPT, Circuit, circuit, mean_outputs, patch, record_attention, wiring  # noqa: E402
 from model.circuit import part_name as name  # noqa: E402
+from model.circuit import parts_of  # noqa: E402
 from model.explain import WAYS  # noqa: E402
 from model.hooks import Part  # noqa: E402
 from store.checkpoint import load_state  # noqa: E402
@@ -45,8 +48,10 @@ from training.optimizer import Optimizer, load_optimizer  # noqa: E402
 from training.precision import training_precision  # noqa: E402
 from training.trainer import Trainer  # noqa: E402
 
-N_TALES = 32
-N_MEAN = 16  # batches of training text, over which the mean of a head is taken
+N_TALES = {"why.md": 32, "circuit.md": 64}
+N_PLACES = 64  # where a circuit is computed
+N_MEAN = 16  # batches of training text, over which the mean of a part is taken
+ENOUGH = 0.9  # of the probability with all parts
 Head = tuple[int, int]
 
 
@@ -60,36 +65,52 @@ class Names(NamedTuple):
     def tokens(self) -> torch.Tensor:
         return torch.from_numpy(self.tales.inputs)
 
+    @property
+    def targets(self) -> torch.Tensor:
+        return torch.from_numpy(self.tales.targets)
+
     def means(self, model: GPT) -> dict[Part, torch.Tensor]:
         """What replaces a part that is off: its mean over all tokens of the tales."""
-        return mean_outputs(model, [(self.tokens, torch.from_numpy(self.tales.targets))])
+        return mean_outputs(model, [(self.tokens, self.targets)])
 
 
-def main(paths: Iterable[Path]) -> None:
-    for path in paths:
-        opened = open_run(path, "last")
-        names = find_names(opened)
-        print(f"{opened.run.path}, step {opened.step}")
-        head = which(opened.model, names)
-        what_feeds(opened.model, names, head)
-        when(opened, names, head)
-        print()
+def find_names(opened: OpenRun, page: str) -> Names:
+    """Those that a page of the docs is about."""
+    corpus, _ = opened.text()
+    length = opened.config.model.context_length
+    tales = tale_roles(corpus, opened.tokenizer, N_TALES[page], length)
+    if tales is None:
+        raise UserError(f"run: {opened.run.path} has no tales with a floor; give one that has")
+    return Names(tales, tales.roles == AGAIN)
 
 
-def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
-    """Train a run again, from its checkpoint of a step on, with the output of some heads replaced
+def main(path: Path) -> None:
+    opened = open_run(path, "last")
+    names = find_names(opened, "why.md")
+    print(f"{opened.run.path}, step {opened.step}")
+    head = which(opened.model, names)
+    what_feeds(opened.model, names, head)
+    copied = {each.step: name_copies(each.model, names)[head] for each in each_checkpoint(opened)}
+    formed = ", ".join(f"{share:.0%} at {step}" for step, share in copied.items())
+    print(f"  its attention on them: {formed}")
+    names = find_names(opened, "circuit.md")
+    which_parts(opened, names)
+    what_is_unknown(opened.model, names)
+    print()
+
+
+def train_without(path: Path, step: int, parts: Sequence[str]) -> GPT:
+    """Train a run again, from its checkpoint of a step on, with the output of some parts replaced
     by its mean over the next batches, as that checkpoint computes it. Print what the model then
     costs and does; return it."""
     opened = open_run(path, "last")
-    model, names = opened.model, find_names(opened)
-    if missing := [name(head) for head in heads if head not in name_copies(model, names)]:
-        sys.exit(f"--without: {path} has no head {missing[0]}")
+    model, names = opened.model, find_names(opened, "why.md")
     config = build(TrainConfig, read_settings(opened.run.newest_settings_file))
     length = config.model.context_length
     _, dataset = load_dataset(
         config.data, opened.tokenizer, ".cache", length, trusted=False, say=print
     )
-    data = training_data(dataset, config.trainer, config.model.context_length, config.seed)
+    data = training_data(dataset, config.trainer, length, config.seed)
     checkpoint = opened.run.checkpoints.folder / f"step-{step:06d}"
     state, ranks = load_state(checkpoint), Ranks()
     precision = training_precision(config.trainer.precision, model, state, ".cache", ranks)
@@ -97,6 +118,7 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
     load_weights(model, checkpoint)
     load_optimizer(optimizer, checkpoint)
     means = mean_outputs(model, (data.batches(step + i) for i in range(N_MEAN)))
+    known = {name(part): part for part in parts_of(model)}
     trainer = Trainer(
         replace(config.trainer, eval_every=0),
         model.train(),
@@ -108,21 +130,13 @@ def train_without(path: Path, step: int, heads: Sequence[Head]) -> GPT:
         callbacks=[Evaluation(data.validation, data.final_validation, data.token_bytes)],
         precision=precision,
     )
-    with ablate(model, heads, means):
+    with patch(model, {known[part]: means[known[part]] for part in parts}):
         summary = trainer.fit()
         assert summary
-        print(f"{opened.run.path}, from step {step} on without {', '.join(map(name, heads))}")
+        print(f"{opened.run.path}, from step {step} on without {', '.join(parts)}")
         print(f"  at the end {summary.val_bpb:.4f} bits per byte")
         which(model.eval(), names)
     return model
-
-
-def find_names(opened: OpenRun) -> Names:
-    corpus, _ = opened.text()
-    tales = tale_roles(corpus, opened.tokenizer, N_TALES, opened.config.model.context_length)
-    if tales is None:
-        raise UserError(f"run: {opened.run.path} has no tales with a floor; give one that has")
-    return Names(tales, tales.roles == AGAIN)
 
 
 def which(model: GPT, names: Names) -> Head:
@@ -135,15 +149,15 @@ def which(model: GPT, names: Names) -> Head:
     )
     without, means = {}, names.means(model)
     for head in copied:
-        with ablate(model, [head], means):
+        with patch(model, {head: means[head]}):
             without[head] = name_bits(model, names)
-    for head in sorted(without, key=lambda head: -without[head])[:3]:
+    first, second, third, *_ = sorted(without, key=lambda head: -without[head])
+    for head in (first, second, third):
         print(
             f"  without {name(head)} {without[head]:.2f} bits; it attends to earlier mentions of "
             f"the name with {copied[head]:.0%}"
         )
-    first, second, *_ = sorted(without, key=lambda head: -without[head])
-    with ablate(model, [first, second], means):
+    with patch(model, {head: means[head] for head in (first, second)}):
         print(f"  without {name(first)} and {name(second)} {name_bits(model, names):.2f} bits")
     return first
 
@@ -156,46 +170,28 @@ def what_feeds(model: GPT, names: Names, head: Head) -> None:
         for tokens, before in zip(names.tokens, names.before, strict=True)
         if before.any()
     ]
-    parts = list(found[0])
+    writers = list(found[0])
     shares = torch.stack(
-        [torch.stack([of_text[part][:, index] for part in parts]) for of_text in found]
+        [torch.stack([of_text[writer][:, index] for writer in writers]) for of_text in found]
     )
-    mean, means = shares.nanmean(0), names.means(model)  # (part, way); by part
+    mean, means = shares.nanmean(0), names.means(model)  # (writer, way); by part
     for way, column in zip(WAYS, mean.T, strict=True):
         order = column.argsort(descending=True)[:3].tolist()
-        read = ", ".join(f"{parts[i]} {column[i]:.0%}" for i in order)
+        read = ", ".join(f"{writers[i]} {column[i]:.0%}" for i in order)
         print(f"  its {'queries' if way == 'query' else way + 's'} read {read}")
-    for part in parts:
-        if part in ("embedding", "position", "biases"):
-            continue
-        heads, mlps = ([], [int(part[1:-4])]) if part.endswith("MLP") else ([read_head(part)], [])
-        with ablate(model, heads, means, mlps):
-            print(f"  without {part} it attends to them with {name_copies(model, names)[head]:.0%}")
-
-
-def when(opened: OpenRun, names: Names, head: Head) -> None:
-    """Print when the head formed, at the checkpoints that the run kept, and when the names were
-    learned, as far as the run has logged it."""
-    copied = {each.step: name_copies(each.model, names)[head] for each in each_checkpoint(opened)}
-    formed = ", ".join(f"{share:.0%} at {step}" for step, share in copied.items())
-    print(f"  its attention on them: {formed}")
-    lines = map(json.loads, (opened.run.path / "metrics.jsonl").read_text().splitlines())
-    tag = "roles/names again"
-    excess = {line["step"]: line[tag] for line in lines if tag in line}
-    shown = [step for step in excess if step in (100, 200, 300, 400, 600, 1000, max(excess))]
-    learned = ", ".join(f"{excess[step]:.1f} at {step}" for step in shown)
-    print(f"  {tag}, in bits per tale: {learned}")
-    result = json.loads(opened.run.summary_file.read_text())
-    above = result["val_bpb"] / result["floor_bpb"] - 1
-    print(f"  at the end {result['val_bpb']:.4f} bits per byte, {above:.1%} above the floor")
+    for part in parts_of(model):
+        if name(part) in writers:
+            with patch(model, {part: means[part]}):
+                copied = name_copies(model, names)[head]
+            print(f"  without {name(part)} it attends to them with {copied:.0%}")
 
 
 @torch.no_grad()
 def name_bits(model: GPT, names: Names) -> float:
     """The mean loss of a name that occurs again, in bits."""
     before = torch.from_numpy(names.before)
-    targets = torch.from_numpy(names.tales.targets)[before]
-    return float(cross_entropy(model(names.tokens)[before], targets)) / math.log(2)
+    loss = F.cross_entropy(model(names.tokens)[before], names.targets[before])
+    return float(loss) / math.log(2)
 
 
 @torch.no_grad()
@@ -204,8 +200,7 @@ def name_copies(model: GPT, names: Names) -> dict[Head, float]:
     again."""
     with record_attention(model) as maps:
         model.hidden(names.tokens)
-    targets = torch.from_numpy(names.tales.targets)
-    same = names.tokens[:, None] == targets[..., None]  # (tale, query, key)
+    same = names.tokens[:, None] == names.targets[..., None]  # (tale, query, key)
     before = torch.from_numpy(names.before)
     found: dict[Head, float] = {}
     for layer, weights in enumerate(maps):
@@ -214,23 +209,52 @@ def name_copies(model: GPT, names: Names) -> dict[Head, float]:
     return found
 
 
-def read_head(text: str) -> Head:
-    if not (match := re.fullmatch(r"L(\d+)H(\d+)", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a head, such as L1H0")
-    return int(match[1]), int(match[2])
+def which_parts(opened: OpenRun, names: Names) -> None:
+    """Print the circuits of the first token of a name that occurs again, at some places: how many
+    parts are enough at each, and what is so in the mean over all."""
+    means, places = opened.means(), np.argwhere(names.before)
+    found = [
+        circuit(
+            opened.model, names.tokens[tale, : place + 1], means, int(names.targets[tale, place])
+        )
+        for tale, place in places[np.linspace(0, len(places) - 1, N_PLACES).astype(int)]
+    ]
+    mean = Circuit(found[0].parts, torch.stack([each.values for each in found]).mean(0), 0)
+    median = sorted(map(enough, found))[N_PLACES // 2]
+    print(f"  enough: at one place {median} parts in the median, at all places {enough(mean)}")
+    print(f"  with all parts {mean.values[-1]:.3f}, with none {mean.values[0]:.3f}")
+    print_tables(mean)
+
+
+def enough(found: Circuit) -> int:
+    """The smallest number of parts that gives `ENOUGH` of the probability."""
+    return next(len(on) for on, value in found.best() if value >= ENOUGH * found.values[-1])
+
+
+@torch.no_grad()
+def what_is_unknown(model: GPT, names: Names) -> None:
+    """Print by role the loss of a token above its floor, in bits."""
+    tales, targets, logits = names.tales, names.targets, model(names.tokens)
+    losses = F.cross_entropy(logits.mT, targets, reduction="none", ignore_index=UNSCORED).numpy()
+    avoidable = losses / np.log(2) - tales.floor
+    scored = tales.targets >= 0
+    print(f"  avoidable, of all {avoidable[scored].mean():.4f} bits per token, of it")
+    for role, title in enumerate(ROLES):
+        of_role = avoidable[tales.roles == role]
+        part = of_role.sum() / scored.sum()
+        each = of_role.sum() / max(1, len(of_role))
+        print(f"    {title:24} {part:.4f}; {each:.4f} of each of {len(of_role):,}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="How runs on tales know which name comes next.")
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
-    parser.add_argument("--without", type=read_head, help="a head: train the run without it")
+    parser.add_argument("--without", help="a head or an MLP: train the run without it")
     parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
     given = parser.parse_args()
-    if (given.without is None) != (given.step is None):
-        parser.error("--without and --step: give both, or neither")
     with one_line_errors():
-        if given.without is None:
-            main(given.runs)
-        else:
-            for run in given.runs:
+        for run in given.runs:
+            if given.without is None:
+                main(run)
+            else:
                 train_without(run, given.step, [given.without])
