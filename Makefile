@@ -40,7 +40,6 @@ bench: $(VENV)/.installed-test
 format: $(VENV)/.installed-test
 	-$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	$(BIN)/python docs/hooks.py  # the table of head scores in the README of the tab
 
 clean:
 	rm -rf $(VENV)

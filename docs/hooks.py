@@ -1,6 +1,6 @@
 """Parts of the site that are generated when it is built, so that they cannot differ from their
-source: the settings from the comments in configs/, the head scores from their table, the text of
-tiny.py, and the notebook with its formulas.
+source: the settings from the comments in configs/, the table of head scores in the README of the
+tab, the text of tiny.py, and the notebook with its formulas.
 
 A page says where its part goes with a comment such as `<!-- settings -->`.
 """
@@ -84,11 +84,9 @@ def settings() -> str:
 
 
 def scores() -> str:
-    """The table of head scores."""
-    from tensorboard_attention.scores import MEANINGS
-
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
-    return "\n".join(["| score | meaning |", "|---|---|", *rows])
+    """The table of head scores in the README of the tab."""
+    readme = (ROOT / "tensorboard_attention/README.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| score \| meaning \|\n(?:\|.*\n)*", readme, re.MULTILINE)[0]
 
 
 def notebook() -> str:
@@ -118,17 +116,3 @@ def render_formulas(text: str) -> str:
 
     text = re.sub(r"\$\$(.+?)\$\$", lambda found: convert(found[1], display="block"), text)
     return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text)
-
-
-def write_scores() -> None:
-    """Write the table of head scores into the README of the tab, which people read without a
-    site."""
-    readme = ROOT / "tensorboard_attention/README.md"
-    text = re.sub(
-        r"\| score \| meaning \|\n(\|.*\n)*", lambda _: scores() + "\n", readme.read_text("utf-8")
-    )
-    readme.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_scores()
