@@ -19,12 +19,7 @@ if str(ROOT) not in sys.path:
 from launch.help import Explained, read_explained  # noqa: E402
 
 CONFIGS = ROOT / "configs"
-GROUPS = {
-    "data": "The corpus.",
-    "tokenizer": "How text becomes tokens.",
-    "model": "The size and design of the model.",
-    "optimizer": "How the weights are updated.",
-}
+GROUPS = ("data", "tokenizer", "model", "optimizer")
 SCRIPTS = ("sample", "evaluate", "look", "compare", "verdict", "convert", "shapes")
 
 
@@ -57,13 +52,9 @@ def table(found: list[Explained]) -> str:
 def settings() -> str:
     """All settings, grouped as on the command line."""
     defaults = (CONFIGS / "train.yaml").read_text(encoding="utf-8")
-    train = read_explained(CONFIGS / "train.yaml")
-    page = "## train.py\n\n" + table([setting for setting in train if "." not in setting.name])
-    for group in ("trainer", "observe"):
-        page += f"### {group}\n\n"
-        page += table([setting for setting in train if setting.name.startswith(f"{group}.")])
-    for group, meaning in GROUPS.items():
-        page += f"### {group}\n\n{meaning} Choose one with `{group}=...`.\n\n"
+    page = "## train.py\n\n" + table(read_explained(CONFIGS / "train.yaml"))
+    for group in GROUPS:
+        page += f"### {group}\n\nChoose one with `{group}=...`.\n\n"
         default = re.findall(rf"^  - {group}: (\w+)$", defaults, re.MULTILINE)[0]
         options = sorted((CONFIGS / group).glob("*.yaml"))
         for path in sorted(options, key=lambda option: option.stem != default):
@@ -74,10 +65,7 @@ def settings() -> str:
             page += table(read_explained(path, f"{group}."))
     page += "### experiment\n\nSets of overrides. Choose one with `experiment=...`.\n\n"
     for path in sorted((CONFIGS / "experiment").glob("*.yaml")):
-        groups = re.findall(r"^  - override /(\w+): (\w+)$", path.read_text("utf-8"), re.MULTILINE)
-        given = [*groups, *((name, value) for name, value, _ in read_explained(path))]
-        page += f"#### experiment={path.stem}\n\n{about(path)} It sets:\n\n"
-        page += " ".join(f"`{name}={value}`" for name, value in given) + "\n\n"
+        page += f"#### experiment={path.stem}\n\n```yaml\n{path.read_text('utf-8')}```\n\n"
     for script in SCRIPTS:
         page += f"## {script}.py\n\n" + table(read_explained(CONFIGS / f"{script}.yaml"))
     return page + "And the settings of [`model`](#model): `model=...`, `model.n_heads=...`.\n"
