@@ -87,18 +87,14 @@ def test_a_text_is_learned_and_continued(
     assert "the jolly deer" in "\n".join(text)
 
 
-def test_a_text_that_is_too_short_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "said"), [("LICENSE", "has .* bytes; give a text"), ("nowhere", "is not a file")]
+)
+def test_a_text_that_is_missing_or_too_short_ends_in_one_line(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "notes.txt").write_text("a hen")
-    monkeypatch.setattr(sys, "argv", ["tiny.py", str(tmp_path / "notes.txt")])
-    with pytest.raises(SystemExit, match="has 5 bytes; give a text of at least 2,561"):
-        tiny.main()
-
-
-def test_a_missing_file_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["tiny.py", "nowhere.txt"])
-    with pytest.raises(SystemExit, match=r"^nowhere\.txt: is not a file$"):
+    monkeypatch.setattr(sys, "argv", ["tiny.py", str(ROOT / name)])
+    with pytest.raises(SystemExit, match=said):
         tiny.main()
 
 
