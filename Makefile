@@ -60,5 +60,5 @@ $(VENV)/.installed-test: $(VENV)/.installed
 # There is no wheel of llama-cpp-python: llama.cpp is compiled, once, for some minutes. Not for this CPU alone: its products
 # of q8_0 with AMX instructions end in a segmentation fault.
 $(VENV)/.installed-long: $(VENV)/.installed-test
-	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(PIP) --editable ".[llama,notebook]"
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(PIP) --editable ".[llama]"
 	@touch $@
