@@ -74,11 +74,10 @@ def _one_token(tokenizer: Tokenizer, target: str | None) -> int | None:
     if target is None:
         return None
     ids = tokenizer.encode(target)
-    if len(ids) == 1:
-        return ids[0]
-    likely = f" {target}", tokenizer.decode(ids[:1])
-    such = next((f", such as {each!r}" for each in likely if len(tokenizer.encode(each)) == 1), "")
-    raise ValueError(printable(f"target: {target!r} is {len(ids)} tokens; give one{such}"))
+    if len(ids) != 1:
+        said = f"target: {target!r} is {len(ids)} tokens; give one, perhaps after a space"
+        raise ValueError(printable(said))
+    return ids[0]
 
 
 def _best(found: Circuit) -> Table:
