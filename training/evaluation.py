@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 from jaxtyping import Int
@@ -204,11 +203,12 @@ class Evaluation(Callback):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches, up to a signal to stop. All ranks report equally many: they look at
         the signals together."""
-        ranks, everything = trainer.ranks, iter(batches)
+        ranks = trainer.ranks
         total = math.ceil(len(batches) / ranks.world_size)
         for done in range(1, total + 1):
-            group = list(islice(everything, ranks.world_size))
-            yield from group[ranks.rank :][:1]
+            index = (done - 1) * ranks.world_size + ranks.rank
+            if index < len(batches):
+                yield batches.batch(index)
             trainer.call("on_eval_batch", done, total)
             if trainer.stop_signal:
                 return
