@@ -29,7 +29,6 @@ from common.settings import Values, build
 from data.batches import EvalBatches
 from data.corpora import CORPORA, load_dataset
 from data.corpus import CorpusConfig
-from inference.corpus import corpus_of
 from inference.opening import OpenRun, open_run
 from launch.cli import run_script
 from launch.quoting import overridden
@@ -95,7 +94,7 @@ def main(values: Values) -> None:
 
 def choose_batches(config: EvaluateConfig, opened: OpenRun, split: str) -> EvalBatches:
     """What is scored. Raises UserError for settings that contradict each other."""
-    own = corpus_of(opened.run)
+    own = opened.corpus()
     data = choose_data(config.data, own, split)
     if split == "all" and config.data is not None:
         whole = data.undivided()

@@ -41,7 +41,6 @@ from common.errors import (
 )
 from common.files import naming, new_file, open_regular, read_json, real_path
 from common.settings import Values, build
-from inference.corpus import corpus_of
 from inference.opening import STARTS, OpenRun, each_checkpoint, open_run
 from inference.tables import print_circuit, print_reader
 from launch.cli import run_script
@@ -254,7 +253,7 @@ def logged_maps(run: Run) -> Entries:
 def about(opened: OpenRun) -> str:
     """A sentence on a run, and a line with its model, data, loss and date, as far as they are
     known."""
-    data, parts = corpus_of(opened.run), []
+    data, parts = opened.corpus(), []
     with suppress(OSError, ValueError, TypeError, KeyError):  # it is still in training
         summary = read_json(opened.run.summary_file)
         loss, bpb, step = (float(summary[name]) for name in ("val_loss", "val_bpb", "steps"))

@@ -7,10 +7,10 @@ Only the settings of the model and the name are read: no other setting can preve
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -28,7 +28,7 @@ from store.run import Run
 from store.weights import load_model
 
 if TYPE_CHECKING:
-    from data.corpus import Corpus
+    from data.corpus import Corpus, CorpusConfig
     from data.encoding import Dataset
     from data.floor import Floor
     from store.results import Names
@@ -129,24 +129,31 @@ class OpenRun:
         tales, nothing is known, and `unknown` says why."""
         from data.floor import floor_of, no_floor  # writing a text does without these
         from data.tales import TalesConfig
-        from inference.corpus import corpus_of
 
         why = f"run: {self.run.path} was not trained on tales, whose grammar says what can be known"
         try:
-            if isinstance(corpus_of(self.run), TalesConfig):
+            if isinstance(self.corpus(), TalesConfig):
                 return floor_of(tokens, self.tokenizer)
         except UserError as error:
             why = str(error)
         return no_floor(len(tokens), why)
 
+    def corpus(self) -> CorpusConfig | None:
+        """The settings of the text that the run was trained on; None if the run was converted from
+        another format, and has no corpus. Raises UserError if they are damaged."""
+        from data.corpora import CORPORA  # as in `floor`
+        from data.corpus import CorpusConfig
+
+        stored = make_dataclass("stored", [("data", Annotated[CorpusConfig | None, CORPORA])])
+        return self.run.config(stored).data
+
     def text(self, cache_dir: str | Path = ".cache") -> tuple[Corpus, Dataset]:
         """The text that the run was trained on, and the tokens of its validation split, which are
         kept in `cache_dir`. Raises UserError if the run has none, as one that was converted, and if
         it is not at hand or has changed."""
-        from data.corpora import load_dataset  # as in `floor`
-        from inference.corpus import corpus_of
+        from data.corpora import load_dataset
 
-        config = corpus_of(self.run)
+        config = self.corpus()
         if config is None:
             raise UserError(f"run: {self.run.path} has no text of its own")
         found = load_dataset(config, self.tokenizer, cache_dir, 1, ("val",), trusted=False)
@@ -171,13 +178,11 @@ class OpenRun:
         """What each head is called, by layer and head: the same in every view, also if it was not
         measured at the step of the checkpoint. None for a run that has no text of its own, as one
         that was converted: its heads are named by each text that they read."""
-        from inference.corpus import corpus_of
-
         sizes = self.config.model.n_layers, self.config.model.n_heads
         names = head_names(self.run, [self.step]).get(self.step)
         if names and [*map(len, names)] == [sizes[1]] * sizes[0]:
             return names
-        return None if corpus_of(self.run) is None else unmeasured(*sizes)
+        return None if self.corpus() is None else unmeasured(*sizes)
 
     def sample(
         self,

@@ -15,7 +15,6 @@ from data.cache import CacheError
 from data.corpus import Corpus
 from data.encoding import Dataset
 from data.tales import Tales
-from inference.corpus import corpus_of
 from inference.opening import OpenRun
 from live.models import mean_batches, values_of
 from live.pack import check_size, pack
@@ -108,7 +107,7 @@ def text_at_hand(
 ) -> tuple[Corpus, Dataset] | tuple[None, None]:
     """The text of the run, and its tokens; None, with a note on standard error, if it is not at
     hand, or no longer the one that the run was trained on."""
-    if corpus_of(opened.run) is None:
+    if opened.corpus() is None:
         return None, None
     try:
         return opened.text(cache_dir)
@@ -121,5 +120,5 @@ def text_at_hand(
 
 def title_of(opened: OpenRun, name: str | None = None) -> str:
     """The title of a page: this name, or that of the run."""
-    data, name = corpus_of(opened.run), name or opened.config.name
+    data, name = opened.corpus(), name or opened.config.name
     return run_title(name, real_path(opened.run.path), data.name if data else None, opened.step)

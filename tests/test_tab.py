@@ -11,7 +11,6 @@ import torch
 
 from data.corpora import open_corpus
 from data.tokens import prepare
-from inference.corpus import corpus_of
 from inference.opening import open_run
 from model import record_attention
 from store.results import open_log
@@ -23,7 +22,7 @@ def test_a_run_logs_the_attention_of_its_model(tiny: Path, tiny_run: Path) -> No
     header, packed = open_log(tiny_run).maps(".", "attention", 6)
     opened = open_run(tiny_run, "last")
     tokenizer, model = opened.tokenizer, opened.model
-    data = corpus_of(opened.run)
+    data = opened.corpus()
     assert data is not None
     dataset = prepare(open_corpus(data), tokenizer, str(tiny / ".cache"), 1, ("val",))
     ids = dataset.val[: model.config.context_length].tolist()

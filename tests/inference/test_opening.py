@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from common.errors import UserError
 from data.floor import floor_of
 from data.tales import TalesConfig
-from inference.corpus import corpus_of
 from inference.opening import open_run
 from launch.schema import preset
 from tensorboard_attention.naming import UNMEASURED
@@ -27,7 +26,7 @@ from tests.conftest import configure, files, last_checkpoint
 def test_an_open_run_has_the_model_of_its_checkpoint(tiny_run: Path) -> None:
     opened = open_run(tiny_run, "last")
     assert opened.step == 6 and opened.run.path.resolve() == tiny_run.resolve()
-    assert isinstance(corpus_of(opened.run), TalesConfig) and not opened.model.training
+    assert isinstance(opened.corpus(), TalesConfig) and not opened.model.training
     assert opened.config.model == opened.model.config
     assert opened.tokenizer.vocab_size == opened.model.vocab_size
     weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")
@@ -61,7 +60,7 @@ def test_names_are_those_of_this_model(run: Path) -> None:
 def test_a_setting_that_is_wrong_is_named_with_its_file(run: Path) -> None:
     configure(run, lambda settings: settings["data"].update(name="novels"))
     with pytest.raises(UserError, match=r"config\.yaml: data\.name: .novels. is unknown"):
-        corpus_of(open_run(run, "last").run)
+        open_run(run, "last").corpus()
 
 
 def test_a_number_written_by_hand_and_foreign_settings_are_accepted(run: Path) -> None:

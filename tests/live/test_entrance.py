@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from data.corpora import open_corpus
 from data.corpus import text_of
-from inference.corpus import corpus_of
 from inference.opening import open_run
 from live.texts import spare_text
 from model import mean_outputs
@@ -89,7 +88,7 @@ def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
 def test_the_texts_were_not_trained_on(run: Path) -> None:
     opened = open_run(run, "last")
     metadata = data_in(page(run))["run"]
-    data = corpus_of(opened.run)
+    data = opened.corpus()
     assert data is not None
     held_out = "".join(text_of(open_corpus(data), "val"))
     for text in (metadata["prompt"], *metadata["examples"].values()):
