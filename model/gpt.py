@@ -104,21 +104,14 @@ class GPT(nn.Module):
         memory than from the logits.
         """
         hidden = self.hidden(tokens, cache)
-        return self.logits(hidden) if targets is None else self.loss(hidden, targets, reduction)
+        if targets is None:
+            return self.logits(hidden)
+        weight, cap = self.unembedding.weight, self.config.logit_softcap
+        return linear_cross_entropy(hidden, weight, targets, reduction, cap)
 
     def logits(self, hidden: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
         """The logits of what `hidden` returns."""
         return softcap(self.unembedding(hidden), self.config.logit_softcap)
-
-    def loss(
-        self,
-        hidden: Float[Tensor, "batch query d_model"],
-        targets: Int[Tensor, "batch query"],
-        reduction: str = "mean",
-    ) -> Float[Tensor, ""]:
-        """The loss of what `hidden` returns."""
-        weight, cap = self.unembedding.weight, self.config.logit_softcap
-        return linear_cross_entropy(hidden, weight, targets, reduction, cap)
 
     def hidden(
         self, tokens: Int[Tensor, "batch query"], cache: KVCache | None = None
