@@ -24,10 +24,11 @@ export function keyList(more, hasSteps = true) {
 export function onKey(event, app, more) {
   const at = (selector) => event.target.closest?.(selector);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  // Controls handle their own keys.
-  if (at("select, textarea, input:not([type=range])")) return;
-  if (at("input") && event.key.startsWith("Arrow")) return;
-  if (at("button, summary") && event.key === " ") return;
+  // Controls handle their own keys. Space would only choose again the head that is chosen.
+  if (at("select, textarea, input:not([type=range], [type=checkbox])")) return;
+  if (at("[type=range]") && event.key.startsWith("Arrow")) return;
+  const pressed = "button:not(.head[aria-pressed=true]), summary, [type=checkbox]";
+  if (at(pressed) && event.key === " ") return;
   const { token } = app.state;
   const { shiftKey } = event;
   const actions = {

@@ -15,7 +15,7 @@ export class Learned {
     this.high = el("span", {});
     this.colours = el("p", { class: "note small" });
     this.sum = el("p", { class: "small", role: "status" });
-    this.text = new TokenText("Loss of every token", () => {}, { class: "text losses" });
+    this.text = new TokenText("Loss of every token", null, { class: "text losses" });
     const axis = el("div", { class: "axis apart small" }, this.low, this.high);
     const left = el("div", {}, this.title, this.about, this.table, axis, this.colours);
     this.parts = [left, el("div", {}, this.sum, this.text.node)];

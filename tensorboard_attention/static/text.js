@@ -5,14 +5,14 @@ import { el, spokenToken, tokenLabel } from "./dom.js";
 export class TokenText {
   spans = [];
 
-  // pick(place): a token was clicked, or chosen by a key. more: further attributes.
+  // pick(place): a token was clicked, or chosen by a key; or null. more: further attributes.
   constructor(name, pick, more) {
     this.pick = pick;
     this.node = el("div", {
       class: "text",
       role: "listbox",
       "aria-label": name,
-      onclick: (event) => placeAt(event) >= 0 && pick(placeAt(event)),
+      onclick: (event) => placeAt(event) >= 0 && pick?.(placeAt(event)),
       onkeydown: (event) => this.#key(event),
       ...more,
     });
@@ -67,8 +67,10 @@ export class TokenText {
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || from < 0) return;
     const last = this.spans.length - 1;
     const next = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    // Of the token that is chosen, Space is the page's.
+    const picks = event.key === "Enter" || (event.key === " " && !event.target.matches(".focus"));
     if (next !== undefined) this.spans[Math.min(last, Math.max(0, next))].focus();
-    else if (event.key === "Enter" || event.key === " ") this.pick(from);
+    else if (this.pick && picks) this.pick(from);
     else return;
     event.preventDefault();
     event.stopPropagation();

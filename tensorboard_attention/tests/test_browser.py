@@ -107,6 +107,24 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     assert "token=23&p.attention.zoom=4%2C0.7%2C0.7" in last.page.url
 
 
+def test_space_plays_where_it_has_nothing_to_press(open_tab: Callable[..., Tab]) -> None:
+    """Also from the head and from the token that were clicked; keys work beside a checkbox."""
+    for part, title in ((".head >> nth=1", "L0H1"), (".token >> nth=4", "L0H0")):
+        tab = open_tab(run="trained", step=0, layer=0, head=0, token=1)
+        tab[part].click()
+        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(title)
+        tab.page.keyboard.press(" ")
+        tab.shown(["trained", "attention", 6])
+    tab[".head >> nth=3"].focus()  # which is not chosen
+    tab.page.keyboard.press(" ")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H1")
+    tab.page.keyboard.press("c")
+    tab.shown(["trained", "attention", 6], ["trained", "attention", 0])
+    tab["input[type=checkbox]"].click()
+    tab.page.keyboard.press("ArrowLeft")
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_contain_text("L1H0")
+
+
 def test_a_link_opens_in_a_tab_that_is_open(open_tab: Callable[..., Tab]) -> None:
     tab = open_tab(layer=0, head=1, token=3, frame=True)
     link = {"run": ODD_RUN, "tag": HOSTILE, "token": 2}
