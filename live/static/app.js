@@ -71,7 +71,7 @@ export class LivePage extends Inspector {
     this.state = readFragment(hash, this.data, this.study.vocabulary);
     if (typed) Object.assign(this.state, { text: typed, ids: null });
     this.opening = new Opening();
-    this.viewport.restore(this.state.zoom);
+    this.place = this.state.zoom;
     this.input.value = this.state.text;
     this.say("");
     await this.read();
@@ -234,9 +234,11 @@ export class LivePage extends Inspector {
     return { query, key: weights.reduce((most, each, key) => (each > weights[most] ? key : most), 0) };
   }
 
-  // exact: with the step, also where it is to be the newest after a reload.
+  // exact: with the step and the token, also where they are to be chosen anew after a reload.
   linked(exact = true) {
-    return { ...this.state, zoom: this.place };
+    const { state, maps } = this;
+    const { token } = exact ? state : { ...state, ...this.opening.open(state, maps) };
+    return { ...state, token: token ?? "", zoom: this.place };
   }
 }
 

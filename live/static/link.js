@@ -4,7 +4,7 @@
 //   ids           the tokens that the model wrote, where the text would be split into others; or null
 //   step          the checkpoint
 //   layer, head   the selected head; null until one is chosen
-//   token         the position of the selected token, -1 for none; null until one is chosen
+//   token         the position of the selected token, -1 for none; null, or "", until one is chosen
 //   place         the token whose place the probabilities are for; null for the next one
 //   view          of the maps, see views.js; "change" for the difference that parts make that are off
 //   off           parts that are switched off: {by, heads: [[layer, head]], mlps: [layer]}
@@ -59,7 +59,7 @@ export function readFragment(fragment, { config, steps, run }, vocabulary) {
     step: closest(steps, whole(link.step, Infinity)),
     layer: integerIn(link.layer, 0, layers - 1),
     head: integerIn(link.head, 0, heads - 1),
-    token: link.token === "-1" ? -1 : (place("token") ?? NEWEST),
+    token: link.token === "" ? null : link.token === "-1" ? -1 : (place("token") ?? NEWEST),
     place: place("place"),
     view: ["moved", "change"].includes(link.view) ? link.view : "weights",
     off,

@@ -11,16 +11,17 @@ export class Address {
     new IntersectionObserver(() => this.follow()).observe(app.main);
   }
 
-  // The link to the view. A view of a run's last step is one of its last step after a reload too,
-  // unless the steps are exact.
+  // The link to the view, without what nobody chose. A view of a run's last step is one of its last
+  // step after a reload too. Exact: with all of it.
   link(exact = false) {
-    const { state, runs, place, choice } = this.app;
+    const { state, runs, place, choice, opening, first } = this.app;
     const steps = [state.one, state.two].map((view) => {
       const last = view && runs[view.run][view.tag].at(-1);
       return view?.step === last && !exact ? "last" : view?.step;
     });
     const key = choice.picked?.query === state.token ? choice.picked.key : undefined;
-    return linkHash({ ...state, key, zoom: place }, steps);
+    const open = exact ? {} : opening.open(state, first);
+    return linkHash({ ...state, key, zoom: place, ...open }, steps);
   }
 
   // At once, and of the changes within a pause the last one at its end.

@@ -75,8 +75,7 @@ class App extends Inspector {
   async #open(link) {
     this.state = restore(link, this.runs);
     this.opening = new Opening();
-    this.viewport.restore(this.state.zoom);
-    Object.assign(this, { zoomed: Boolean(this.state.zoom), zoomedTo: "" });
+    Object.assign(this, { place: this.state.zoom, zoomedTo: "" });
     this.showMore(Boolean(this.state.sort) || this.main.classList.contains("all"));
     const { token, key } = this.state;
     this.choice.pick(key === undefined ? null : { query: token, key });

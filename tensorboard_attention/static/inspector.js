@@ -104,10 +104,15 @@ export class Inspector {
     bring(view, picture.node);
   }
 
-  // What a link keeps of the zoom: the whole map too, once one has zoomed.
+  // What a link keeps of the zoom: the whole map too, but nothing until one zooms.
   get place() {
     const { zoom, x, y } = this.viewport;
-    return this.zoomed || zoom > 1 ? [zoom, x, y] : undefined;
+    return this.zoomed ? [zoom, x, y] : undefined;
+  }
+
+  set place(place) {
+    this.zoomed = Boolean(place);
+    this.viewport.restore(place);
   }
 
   // In or out at the cell or token that is chosen; 1: the viewport has changed by itself.

@@ -26,6 +26,14 @@ export class Opening {
     if (state.token !== -1) state.token = within(state.token, maps.texts.length);
   }
 
+  // What a link leaves open of a state: what would be chosen again.
+  open({ layer, head, token }, maps) {
+    const first = this.followsRun ? mostInteresting(maps) : [];
+    const isFirst = first[0] === layer && first[1] === head;
+    const isBest = this.follows && token === bestToken(maps, layer, head);
+    return { ...(isFirst && { layer: null, head: null }), ...(isBest && { token: null }) };
+  }
+
   // A token was chosen, or none.
   chosen() {
     this.follows = false;

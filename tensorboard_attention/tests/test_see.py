@@ -50,6 +50,8 @@ HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(REPEATS), SINK])[N
 SCORES = {"continues repeats": [[0.1, 0.2], [0.95, 0.05]]}
 
 
+HALF = 60  # tokens of a long text; in one half each, two heads look at the token before
+
 MEASURED = {"measured": "4 tales", "counts": 43}
 MIXED = HeadName("mixed", "", "mixed: no pattern clearly beyond chance", "", 0)
 CONTINUING = ("continues repeats", "continues repeats 61% where a passage repeats", "", 0.9)
@@ -73,6 +75,17 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log(logs / "z old", (0, 5))
     with SummaryWriter(str(logs / "wide")) as writer:
         add_attention(writer, "attention", causal_maps(0, 24, 16, 16), list("abcdefghijklmnop"), 0)
+    with SummaryWriter(str(logs / "z long")) as writer:
+        rows, even = (
+            np.arange(2 * HALF)[:, None],
+            np.tri(2 * HALF) / np.arange(1, 2 * HALF + 1)[:, None],
+        )
+        halves = [
+            np.where(half, np.eye(2 * HALF, k=-1), even) for half in (rows < HALF, rows >= HALF)
+        ]
+        halves[0][0, 0] = 1
+        tokens = [f" w{i}" for i in range(2 * HALF)]
+        add_attention(writer, "attention", [np.stack(halves)[None]], tokens, 0)
     names = [[MIXED, MIXED], [HeadName("continues repeats 61%", *CONTINUING), MIXED]]
     log(logs / "z no repeat", (5,), [f" w{i}" for i in range(N)], names=names)
     given: dict[str, Any] = {name: {"continues repeats": value} for name, value in MEASURED.items()}
@@ -131,6 +144,36 @@ def test_it_opens_on_what_tells_most(see: Callable[..., Tab]) -> None:
     query = focus(tab)
     best, weight = max(tab.listed("to").items(), key=lambda each: each[1])
     assert weight > 0.8 and best == REPEATS[query] and TOKENS[best] == TOKENS[query + 1]
+
+
+def test_the_address_has_what_was_chosen_alone(see: Callable[..., Tab]) -> None:
+    """So after a reload, the tab goes on to choose the rest: the part of a map, and the token."""
+    tab = see(run="z long")
+    picture = tab["canvas.picture >> nth=0"]
+    sync_api.expect(picture).to_have_class("picture zoomed")
+
+    def link() -> set[str]:
+        tab.page.wait_for_timeout(500)  # the address follows
+        return {*re.findall(r"p\.attention\.(\w+)=", tab.page.url)}
+
+    assert link() == {"run", "tag", "step"}
+    tab[".head >> nth=0"].click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H0")
+    assert link() == {"run", "tag", "step", "layer", "head"}
+    tab.page.reload()
+    tab.shown()
+    sync_api.expect(picture).to_have_class("picture zoomed")
+    first = focus(tab)
+    tab[".head >> nth=1"].click()
+    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L0H1")
+    assert first < HALF <= focus(tab)
+    tab["button.more"].click()
+    tab["button:has-text('Copy link')"].click()
+    tab[".copied:not(:empty)"].wait_for()
+    assert "token=" in tab.page.url
+    tab[".token >> nth=3"].click()
+    tab["[aria-label^='Zoom in']"].click()
+    assert link() == {"run", "tag", "step", "layer", "head", "token", "zoom"}
 
 
 def test_the_heads_that_changed_their_name_are_told(see: Callable[..., Tab]) -> None:

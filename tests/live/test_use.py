@@ -81,13 +81,27 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
 
 
 def test_the_same_example_again_has_the_same_token(live: Live) -> None:
+    """Nobody chose it, so each head has its own, also after a reload."""
+
+    def tokens() -> list[str | None]:
+        found = [live[".words .token.focus"].get_attribute("data-place")]
+        for head in live[".grid .head"].all():
+            head.click()
+            live.settled()
+            found.append(live[".words .token.focus"].get_attribute("data-place"))
+        return found
+
+    live[".grid .head"].last.click()
+    live.settled()
     found = []
     for _ in range(2):
         live[".examples button"].first.click()
         live.settled()
-        live.page.wait_for_timeout(500)  # the address follows
-        found.append(re.findall(r"token=(\d+)", live.page.url))
-    assert found[0] == found[1] != ["0"] and found[0]
+        found.append(tokens())
+    live.page.wait_for_timeout(500)  # the address follows
+    live.page.reload()
+    live.settled()
+    assert tokens() == found[0] == found[1] and len({*found[0]}) > 1
 
 
 LINES = """(role) => {
@@ -452,6 +466,15 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
         sync_api.expect(live[selector]).to_be_in_viewport(ratio=1)
     assert live[".next .probabilities"].evaluate(CLIPPED) == 0
     live.close()
+
+
+def test_a_link_without_a_zoom_shows_the_whole_map(live: Live) -> None:
+    live[".zoom button[aria-label^='Zoom in']"].click()
+    live.page.wait_for_url("**zoom=*")
+    live.page.evaluate("location.hash = 'text=A fox'")
+    live.page.wait_for_url("**layer=*")
+    sync_api.expect(live["canvas.picture"].first).to_have_class("picture")
+    assert "zoom=" not in live.page.url
 
 
 @pytest.mark.long
