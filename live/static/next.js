@@ -80,5 +80,9 @@ export class NextTokens {
     this.list.replaceChildren(
       bars([...shown.map((each) => row(tokenLabel(each.token), each, chosen(each))), row("others", others)]),
     );
+    if (instead?.place === this.place) return;
+    this.place = instead?.place;
+    const { offsetTop = 0 } = this.list.querySelector("[aria-current]")?.parentNode ?? {};
+    this.list.scrollTop = offsetTop - this.list.offsetTop;
   }
 }

@@ -468,6 +468,31 @@ def test_what_comes_next_stays_in_view(site: str, browser: sync_api.Browser, wid
     live.close()
 
 
+SEEN_IN_LIST = """(row) => {
+    const [inner, outer] = [row, row.closest(".probabilities")].map((each) =>
+        each.getBoundingClientRect());
+    return inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1;
+}"""
+
+
+def test_lists_that_scroll_show_it(site: str, browser: sync_api.Browser) -> None:
+    """By a shadow where there is more. What could have been instead of a token begins with it."""
+    live = Live(browser, site, width=400)
+    for selector in (".next .probabilities", ".lists ol", ".page", ".losses", ".grid"):
+        style = live[selector].first.evaluate("each => getComputedStyle(each).backgroundAttachment")
+        assert style == "local, local, scroll, scroll", selector
+    live.type(TEXT)
+    rows, marked = live[".next li"], live[".next li:has([aria-current])"]
+    for place in range(2, 6):
+        live[f".losses .token >> nth={place}"].click()
+        live.settled()
+        assert marked.evaluate(SEEN_IN_LIST)
+    live["button:has-text('What comes next')"].click()
+    live.settled()
+    assert rows.first.evaluate(SEEN_IN_LIST)
+    live.close()
+
+
 def test_a_link_without_a_zoom_shows_the_whole_map(live: Live) -> None:
     live[".zoom button[aria-label^='Zoom in']"].click()
     live.page.wait_for_url("**zoom=*")
