@@ -23,17 +23,9 @@ export class Picture {
     this.readout = el("p", { class: "readout small" });
     this.node = el("div", { class: "map" }, this.canvas, this.readout);
     this.pointers = new Map();
-    for (const type of [
-      "pointerdown",
-      "pointermove",
-      "pointerup",
-      "pointercancel",
-      "pointerleave",
-      "wheel",
-      "dblclick",
-    ]) {
+    const types = ["down", "move", "up", "cancel", "leave"].map((each) => `pointer${each}`);
+    for (const type of [...types, "wheel", "dblclick"])
       this.canvas.addEventListener(type, (event) => this[`_${type}`](event), { passive: false });
-    }
   }
 
   // outlined: [query, key] of cells.
