@@ -23,7 +23,7 @@ export class Surprise {
       { class: "surprise" },
       title,
       this.text.node,
-      el("div", { class: "under apart" }, this.hint, scale),
+      el("div", { class: "under line" }, this.hint, scale),
     );
   }
 

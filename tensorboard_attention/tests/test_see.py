@@ -268,6 +268,8 @@ def test_the_name_of_a_head_has_the_whole_width_of_a_phone(see: Callable[..., Ta
     tab.page.keyboard.press("c")
     sync_api.expect(tab[".panel:not([hidden]) .lists"]).to_have_count(2)
     assert tab[".lists li"].evaluate_all(FITS)
+    boxes = [each.bounding_box() for each in tab[".panel:not([hidden])"].all()]
+    assert [box and box["width"] for box in boxes] == [panel["width"]] * 2
 
 
 FITS = "all => all.every((each) => each.scrollWidth <= each.clientWidth)"

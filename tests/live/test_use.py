@@ -493,6 +493,18 @@ def test_lists_that_scroll_show_it(site: str, browser: sync_api.Browser) -> None
     live.close()
 
 
+def test_the_text_below_a_change_has_its_whole_width(site: str, browser: sync_api.Browser) -> None:
+    live = Live(browser, site, width=1400)
+    live.off("L")
+    live[".views select"].select_option("change")
+    live.settled()
+    whole, text = (
+        live[f".panel:not(.difference) {part}"].bounding_box() for part in (".view", ".page")
+    )
+    assert whole and text and text["width"] == pytest.approx(whole["width"], abs=1)
+    live.close()
+
+
 def test_a_link_without_a_zoom_shows_the_whole_map(live: Live) -> None:
     live[".zoom button[aria-label^='Zoom in']"].click()
     live.page.wait_for_url("**zoom=*")
