@@ -38,7 +38,7 @@ export function onKey(event, app, more) {
     ArrowDown: () => app.turnTo(app.grid.row(app.state, 1)),
     ",": () => app.steps.move(-1),
     ".": () => app.steps.move(1),
-    " ": () => app.steps.toggle(),
+    ...(app.steps.steps.length > 1 && { " ": () => app.steps.toggle() }), // else the page scrolls
     "[": () => app.set({ token: Math.max(0, token - 1) }),
     "]": () => app.set({ token: Math.min(app.first.texts.length - 1, token + 1) }),
     Escape: () => app.pick(-1),

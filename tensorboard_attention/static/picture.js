@@ -251,7 +251,7 @@ export class Picture {
     }
     this.dragged = true;
     this.pointers.set(event.pointerId, event);
-    this.moved();
+    if (others.length === 1 || this.viewport.zoom > 1) this.moved();
   }
 
   _pointerup(event) {

@@ -54,6 +54,13 @@ def test_a_page_with_several_steps_plays(open_page: Open) -> None:
     assert [json.loads(each)[0][2] for each in seen] == [0, 5, 10]
 
 
+def test_space_scrolls_a_page_of_one_step(open_page: Open) -> None:
+    tab = open_page(ENTRIES[:1])
+    tab.page.set_viewport_size({"width": 1280, "height": 300})
+    tab.page.keyboard.press(" ")
+    tab.page.wait_for_function("() => scrollY > 0")
+
+
 def test_a_page_takes_little_more_than_its_maps(tmp_path: Path) -> None:
     """Nine steps of two layers of four heads and 64 tokens, as the default run logs them."""
     tokens = [f" w{i}" for i in range(64)]

@@ -171,8 +171,18 @@ def test_the_address_has_what_was_chosen_alone(see: Callable[..., Tab]) -> None:
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
     assert "token=" in tab.page.url
+    tab = see(run="z old", step=5)
+    picture = tab["canvas.picture >> nth=0"]
+    box = picture.bounding_box()
+    assert box and "zoomed" not in (picture.get_attribute("class") or "")
+    tab.page.mouse.move(box["x"] + 150, box["y"] + 200)
+    tab.page.mouse.down()
+    tab.page.mouse.move(box["x"] + 180, box["y"] + 200, steps=3)  # a map that is whole stays
+    tab.page.mouse.up()
+    assert "zoom" not in link()
     tab[".token >> nth=3"].click()
     tab["[aria-label^='Zoom in']"].click()
+    tab[".head >> nth=0"].click()
     assert link() == {"run", "tag", "step", "layer", "head", "token", "zoom"}
 
 
