@@ -21,6 +21,8 @@ NO_EXPERIMENT = "experiment=none"
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 CALLBACK = "+hydra.callbacks.sweep._target_=launch.sweep.Sweep"
+# The settings of the command line as a sweep reads them, if Hydra finds that it is one.
+if_sweep: list[str] = []
 # Hydra's functions that give several values.
 FUNCTION = r"\s*(choice|glob|range|shuffle|sort|tag)\(.*\)\s*"
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -44,8 +46,8 @@ def read_arguments(arguments: list[str], script: str, kind: type) -> list[str]:
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
     ]
-    sweeps = "multirun" in given
-    return [*flags, *(quote(override, types, sweeps) for override in overrides), CALLBACK]
+    if_sweep[:] = [quote(override, types, sweeps=True) for override in overrides]
+    return [*flags, *(quote(override, types) for override in overrides), CALLBACK]
 
 
 def _with_none(overrides: Sequence[str]) -> list[str]:
@@ -193,9 +195,16 @@ def quote(override: str, types: Mapping[str, Any], sweeps: bool = False) -> str:
         if re.fullmatch(FUNCTION, value, re.DOTALL):
             return override
         values = [text.strip() for text in values]
-    plain = ["null"] if kind == str | None else []
+    is_optional = kind == str | None
+    plain = [text for text in values if len(values) > 1 and _is_name(text)]
+    plain += ["null"] if is_optional else []
     quoted = [text if text in plain else in_quotes(text) for text in values]
     return f"{name}={','.join(quoted)}"
+
+
+def _is_name(text: str) -> bool:
+    """Whether Hydra reads a text as it is without quotes, which folders of a sweep would show."""
+    return text.isidentifier() and text.lower() not in ("null", "true", "false", "nan", "inf")
 
 
 def in_quotes(text: str) -> str:

@@ -4,8 +4,9 @@ folders, and the table of compare.py, or nothing on disk if it was refused."""
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,18 +14,16 @@ from typing import Any, NoReturn
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from common.errors import UserError, printable
-from common.files import file_name, folders_to
+from common.files import folders_to
 from common.signals import FirstSignal
 from launch.mistakes import one_line_errors
+from launch.quoting import if_sweep
 
 SETTINGS = "multirun.yaml"
-# In configs/common.yaml: the name of a run's folder, from its settings as Hydra writes them.
-OmegaConf.register_new_resolver(
-    "folder_name", lambda text: file_name(text.replace("'", "")), replace=True
-)
+MAX_NAME = 120  # bytes of the settings in the name of a folder; file systems take 255 in all
 
 
 class Sweep(Callback):
@@ -38,15 +37,14 @@ class Sweep(Callback):
             if config.hydra.job.config_name != "train" or "LOCAL_RANK" in os.environ:
                 raise UserError("-m: only train.py can sweep, without torchrun")
             interrupt_on_signals()
+            params = config.hydra.sweeper.get("params") or {}
+            swept = [f"{name}={values}" for name, values in params.items()]
+            left_out = ",".join(not_in_names([*swept, *if_sweep]))
             overrides = config.hydra.overrides
-            parser = OverridesParser.create(GlobalHydra.instance().config_loader())
-            task: Any = OmegaConf.to_container(overrides.task, resolve=False)
-            given = parser.parse_overrides(task)
-            same = [each.key_or_group for each in given if not each.is_sweep_override()]
             with read_write(overrides), open_dict(overrides):
-                # The names of folders have the settings that differ.
+                overrides.task = if_sweep
                 overrides.hydra.append(
-                    f"hydra.job.config.override_dirname.exclude_keys=[{','.join(same)}]"
+                    f"hydra.job.config.override_dirname.exclude_keys=[{left_out}]"
                 )
             folder = Path(config.hydra.sweep.dir)
             Sweep.undoing.enter_context(folders_to(folder / SETTINGS))
@@ -73,6 +71,22 @@ def interrupt_on_signals() -> None:
         raise KeyboardInterrupt
 
     FirstSignal((signal.SIGINT, signal.SIGTERM), interrupt)
+
+
+def not_in_names(overrides: Sequence[str]) -> Iterator[str]:
+    """The settings of a sweep that the names of its folders leave out: those that are the same in
+    all runs, those whose values no folder can be called, and those for which there is no room."""
+    parser, room = OverridesParser.create(GlobalHydra.instance().config_loader()), MAX_NAME
+    for override in parser.parse_overrides([*overrides]):
+        name = override.get_key_element()
+        is_swept = override.is_sweep_override() and override.is_discrete_sweep()
+        values = {*override.sweep_string_iterator()} if is_swept else {""}
+        length = max(len(f"{name}={value},".encode()) for value in values)
+        is_name = all(re.fullmatch(r"[\w.,=+()' -]+", value) for value in values)
+        if len(values) > 1 and is_name and length <= room:
+            room -= length
+        else:
+            yield name.lstrip("+")
 
 
 @contextmanager

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from tensorboard.program import TensorBoard
 
 from benchmarks.harness import Shape, configure
 from data.shakespeare import ShakespeareConfig
-from launch.cli import accept_any_help
+from launch.cli import VERSION, accept_any_help
 from launch.quoting import CONFIGS
+from launch.sweep import not_in_names
 from tests.conftest import succeed
 
 add_argument = argparse._ActionsContainer.add_argument
@@ -37,6 +39,24 @@ def test_pythons_check_of_help_accepts_hydras_parser(monkeypatch: pytest.MonkeyP
     assert helps["version"] == "Show Hydra's version and exit"
     # Other parsers of the process: an option of TensorBoard's requires its help.
     assert TensorBoard().configure(logdir=".", port=0)
+
+
+def test_the_names_of_folders_have_room_for_some_settings() -> None:
+    values = {
+        "data.path": "texts/a.txt,texts/b.txt",  # no folder is called so
+        "seed": "choice(3)",  # the same in all runs
+        "trainer.max_steps": "100",
+        "optimizer.lr": "range(1, 4)",
+        "name": "a,b",
+        "observe.attention.probe": f"'{'ü' * 60}','{'n' * 60}'",  # 60 letters, 120 bytes
+        "observe.samples.prompt": f"{'o' * 60},{'p' * 60}",
+        "cache_dir": "q,r",
+    }
+    with initialize_config_dir(str(CONFIGS), **VERSION):
+        left_out = [*not_in_names([f"{name}={value}" for name, value in values.items()])]
+    assert [name for name in values if name not in left_out] == [
+        *("optimizer.lr", "name", "observe.samples.prompt", "cache_dir"),
+    ]
 
 
 def test_benchmarks_read_settings_as_the_command_line_does() -> None:

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.settings import Values, build, literal, typed
 from convert import ConvertConfig
 from launch.cli import VERSION, plain_values
-from launch.quoting import CONFIGS, choices, read_arguments
+from launch.quoting import CONFIGS, choices, if_sweep, read_arguments
 from launch.schema import TrainConfig
 from model import GPT
 from shapes import ShapesConfig
@@ -155,7 +155,8 @@ def test_no_experiment_is_one_of_the_experiments() -> None:
 
 def jobs(*arguments: str) -> list[list[str]]:
     """The overrides of each run of a sweep, as Hydra's own sweeper divides them."""
-    overrides = OverridesParser.create().parse_overrides(read(["-m", *arguments]))
+    read([*arguments])
+    overrides = OverridesParser.create().parse_overrides(if_sweep)
     return BasicSweeper.split_arguments(overrides, None)[0]
 
 
