@@ -105,6 +105,9 @@ def train_without(path: Path, step: int, parts: Sequence[str]) -> GPT:
     costs and does; return it."""
     opened = open_run(path, "last")
     model, names = opened.model, find_names(opened, "why.md")
+    known = {name(part): part for part in parts_of(model)}
+    if missing := {*parts} - {*known}:
+        raise UserError(f"--without: {path} has no part {min(missing)}; it has {', '.join(known)}")
     config = build(TrainConfig, read_settings(opened.run.newest_settings_file))
     length = config.model.context_length
     _, dataset = load_dataset(
@@ -118,7 +121,6 @@ def train_without(path: Path, step: int, parts: Sequence[str]) -> GPT:
     load_weights(model, checkpoint)
     load_optimizer(optimizer, checkpoint)
     means = mean_outputs(model, (data.batches(step + i) for i in range(N_MEAN)))
-    known = {name(part): part for part in parts_of(model)}
     trainer = Trainer(
         replace(config.trainer, eval_every=0),
         model.train(),
@@ -151,15 +153,15 @@ def which(model: GPT, names: Names) -> Head:
     for head in copied:
         with patch(model, {head: means[head]}):
             without[head] = name_bits(model, names)
-    first, second, third, *_ = sorted(without, key=lambda head: -without[head])
-    for head in (first, second, third):
+    order = sorted(without, key=lambda head: -without[head])
+    for head in order[:3]:
         print(
             f"  without {name(head)} {without[head]:.2f} bits; it attends to earlier mentions of "
             f"the name with {copied[head]:.0%}"
         )
-    with patch(model, {head: means[head] for head in (first, second)}):
-        print(f"  without {name(first)} and {name(second)} {name_bits(model, names):.2f} bits")
-    return first
+    with patch(model, {head: means[head] for head in order[:2]}):
+        print(f"  without {' and '.join(map(name, order[:2]))} {name_bits(model, names):.2f} bits")
+    return order[0]
 
 
 def what_feeds(model: GPT, names: Names, head: Head) -> None:
@@ -252,6 +254,8 @@ if __name__ == "__main__":
     parser.add_argument("--without", help="a head or an MLP: train the run without it")
     parser.add_argument("--step", type=int, help="the checkpoint from which it is trained")
     given = parser.parse_args()
+    if (given.without is None) != (given.step is None):
+        parser.error("--without and --step: give both, or neither")
     with one_line_errors():
         for run in given.runs:
             if given.without is None:
