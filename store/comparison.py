@@ -25,6 +25,26 @@ STUDENT = (
 )
 
 
+class Scored(NamedTuple):
+    """Which tokens a loss is over. sha256: of the tokens of both splits; text: the fingerprint of
+    their text, which is the same with other tokenizers; n_tokens: of every evaluation."""
+
+    sha256: str | None
+    text: str | None
+    context_length: int | None
+    is_whole: bool
+    n_tokens: tuple[int | None, ...]
+
+    def is_same(self, other: Scored) -> bool:
+        """Whether the two losses are over the same text."""
+        are_whole = self.is_whole and other.is_whole
+        if self.sha256 is not None and self.sha256 == other.sha256:
+            # What is a part of a split depends on its windows.
+            same_windows = self.context_length == other.context_length
+            return self.n_tokens == other.n_tokens and (are_whole or same_windows)
+        return are_whole and self.text is not None and self.text == other.text
+
+
 class Group(NamedTuple):
     """Runs with the same settings; label: those that differ between groups; text: the number of the
     text that their losses are over (`scored_texts`)."""
@@ -99,19 +119,25 @@ def scored_texts(rows: Sequence[Row], in_training: bool = False) -> list[int]:
     """For each row the number of the text that its loss is over: rows with the same number were
     scored on the same text. in_training: of the losses in `curve`, which can be over a part."""
     scored = [_scored(row, in_training) for row in rows]
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(scored))}
-    return [numbers[text] for text in scored]
+    texts: list[list[Scored]] = []
+    for one in dict.fromkeys(scored):
+        same = [text for text in texts if any(one.is_same(other) for other in text)]
+        texts = [text for text in texts if text not in same]
+        texts.append([*(other for text in same for other in text), one])
+    numbers = {one: number for number, text in enumerate(texts) for one in text}
+    return [numbers[one] for one in scored]
 
 
-def _scored(row: Row, in_training: bool) -> tuple[Any, ...]:
-    """What is equal for losses over the same text: of the whole splits, which other tokenizers
-    divide into other tokens, their text."""
+def _scored(row: Row, in_training: bool) -> Scored:
+    points = row["curve"] if in_training else [row]
     part = row.get(f"trainer.{'' if in_training else 'final_'}eval_tokens", "all")
-    if str(part) in ("all", "0"):
-        return (row.get("text", row.get("tokens_sha256")),)
-    # What is a part of a split depends on its windows.
-    counts = {point.get("val_tokens"): None for point in (row["curve"] if in_training else [row])}
-    return row.get("tokens_sha256"), row.get("model.context_length"), *counts
+    return Scored(
+        row.get("tokens_sha256"),
+        row.get("text"),
+        row.get("model.context_length"),
+        str(part) in ("all", "0"),
+        tuple(dict.fromkeys(point.get("val_tokens") for point in points)),
+    )
 
 
 def group(rows: Sequence[Row]) -> list[Group]:
@@ -177,7 +203,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def _have_equal_curves(rows: Sequence[Row]) -> bool:
     """Whether all losses of all curves are over the same text."""
     rows = [row for row in rows if row["curve"]]
-    is_one = all(len({point.get("val_tokens") for point in row["curve"]}) == 1 for row in rows)
+    is_one = all(len(_scored(row, True).n_tokens) == 1 for row in rows)
     return is_one and len({*scored_texts(rows, in_training=True)}) < 2
 
 

@@ -129,7 +129,7 @@ def read_row(folder: Path) -> Row | None:
             row["heads"] = {name: head["role"][0] for name, head in evidence["heads"].items()}
     for name in ("tokens_sha256", "text"):
         if (value := read_value(run.data_file, name)) is not None:
-            row[name] = value
+            row[name] = str(value)
     return row
 
 

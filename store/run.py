@@ -295,8 +295,9 @@ class Run:
         """Keep the code that continues the run in code.json, without a checksum if it is not the
         one that has trained it so far: the run is then one of neither."""
         now = json.loads(code)
-        if self.code != now["sha256"]:
-            replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
+        with suppress(OSError):
+            if self.code_file.is_file() and self.code != now["sha256"]:
+                replace_text(self.code_file, json.dumps({**now, "sha256": None}) + "\n")
 
     @property
     def code(self) -> str | None:
@@ -306,8 +307,10 @@ class Run:
     def result(self, steps: int) -> float | None:
         """The validation bits per byte in summary.json; None if that is not of a run of `steps`
         steps: a kill can prevent it."""
-        is_of_steps = read_value(self.summary_file, "steps") == steps
-        return read_value(self.summary_file, "val_bpb") if is_of_steps else None
+        if read_value(self.summary_file, "steps") == steps:
+            with suppress(TypeError, ValueError):
+                return float(read_value(self.summary_file, "val_bpb"))
+        return None
 
     def write_summary(self, summary: Summary) -> None:
         """Replace summary.json. Raises UserError if another folder has taken the run's place."""

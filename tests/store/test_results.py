@@ -268,7 +268,7 @@ def evaluated(
         0.5,
         **{"data.path": tokens, "model.context_length": length, "trainer.final_eval_tokens": part},
         tokens_sha256=tokens,
-        **({} if text is None else {"text": text}),
+        text=text,
         val_tokens=scored.n_targets,
         scored={target for _, targets in scored for target in targets[targets >= 0].tolist()},
     )
@@ -279,7 +279,8 @@ def test_losses_over_different_tokens_are_not_compared() -> None:
     rows = [
         evaluated(part=part, length=length) for part in ("all", "32", "64") for length in (8, 16)
     ]
-    rows += [evaluated(part="64")]
+    rows += [evaluated(part="1000"), evaluated(part="64")]
+    rows += [evaluated(text="with other code, which finds the same tokens")]
     texts = scored_texts(rows)
     same = [[one["scored"] == other["scored"] for other in rows] for one in rows]
     assert [[one == other for other in texts] for one in texts] == same
@@ -326,7 +327,14 @@ def test_times_to_a_loss_are_those_of_evaluations_of_the_same_tokens() -> None:
         assert "seconds to" not in table[0] and len(table[0].split()) == len(HEADS.split())
 
 
-@pytest.mark.parametrize(("file", "text"), [("metrics.jsonl", "{\n"), ("summary.json", "{")])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metrics.jsonl", "{\n"),
+        ("summary.json", "{"),
+        ("metrics.jsonl", '{"val_bpb": 1.5}\n'),
+    ],
+)
 def test_an_odd_run_is_left_out(tiny_run: Path, tmp_path: Path, file: str, text: str) -> None:
     for seed in (1, 2):
         seeded(tiny_run, tmp_path, seed, True, 1.0)
