@@ -5,8 +5,8 @@
     run = glassgpt.open_run("latest")
     print(run.sample("Once"))
 
-Raises ImportError if another module that comes first on the import path has the name of one of the
-project's packages, such as `data`; rename it.
+Raises ImportError if another module that comes first on the import path has the name of a package
+that this file needs, such as `data`; rename it.
 """
 
 from inference.opening import OpenRun, Reading, open_run

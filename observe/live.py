@@ -94,8 +94,8 @@ class LiveWeights(Callback):
     def _file(self, step: int) -> Path:
         return self.folder / f"{step}.bin"
 
-    def _remove(self, some: Iterable[int]) -> None:
-        for step in some:
+    def _remove(self, unwanted: Iterable[int]) -> None:
+        for step in unwanted:
             patiently(partial(self._file(step).unlink, missing_ok=True))
 
 
