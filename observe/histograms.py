@@ -42,18 +42,14 @@ class Histograms(Callback):
         if trainer.state.step == 0:
             self.on_step(trainer)
 
-    def on_gradients(self, trainer: Trainer) -> None:
-        step = trainer.state.step
-        if step % self.every == 0 and trainer.is_finite:
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    self._log(f"{name} gradient", parameter.grad, step)
-
     def on_step(self, trainer: Trainer) -> None:
         step = trainer.state.step
-        if step % self.every == 0:
-            for name, parameter in self.model.named_parameters():
-                self._log(name, parameter.detach(), step)
+        if step % self.every != 0:
+            return
+        for name, parameter in self.model.named_parameters():
+            self._log(name, parameter.detach(), step)
+            if parameter.grad is not None and trainer.is_finite:
+                self._log(f"{name} gradient", parameter.grad, step)
 
     def _log(self, name: str, tensor: Tensor, step: int) -> None:
         if tensor.abs().max() < 1e20:  # where TensorBoard's bins end; a diverging run goes beyond

@@ -47,12 +47,9 @@ class Callback:
     def on_start(self, trainer: Any) -> None:
         """The loop begins: after 0 completed steps, or where a resumed run continues."""
 
-    def on_gradients(self, trainer: Any) -> None:
-        """The gradients of step `state.step` are computed and clipped, and not yet applied: to be
-        read, not changed. They may not be finite."""
-
     def on_step(self, trainer: Any) -> None:
-        """Step `state.step` is complete."""
+        """Step `state.step` is complete. Its clipped gradients, which may not be finite, are there
+        until the next one begins."""
 
     def on_metrics(self, trainer: Any, metrics: StepMetrics) -> None:
         """A step was measured: one of every `trainer.log_every`."""

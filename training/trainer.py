@@ -133,9 +133,10 @@ class Trainer:
         """One optimizer step over one batch, of which each rank takes its share."""
         config, state, ranks = self.config, self.state, self.ranks
         torch.manual_seed(_mix(self.seed, state.step + 1, ranks.rank))
+        self.optimizer.zero_grad()  # those of the last step, which callbacks have read
+        shares = [ranks.shard_batch(tensor) for tensor in (inputs, targets)]
         micro_batches = [
-            send(ranks.shard_batch(tensor), ranks.device).chunk(config.grad_accumulation)
-            for tensor in (inputs, targets)
+            send(share, ranks.device).chunk(config.grad_accumulation) for share in shares
         ]
 
         # Of the whole batch, so that each target counts the same, wherever it is. Gradients are
@@ -158,10 +159,8 @@ class Trainer:
         )
         self.train_loss = ranks.mean(total)
         self.is_finite = (self.train_loss + self.grad_norm).isfinite()
-        self.call("on_gradients")
         self.lr = self.optimizer.step(state.step, self.is_finite)
         self.scaler.update(self.is_finite)
-        self.optimizer.zero_grad()
 
     def call(self, event: str, *details: object) -> None:
         """Call the method `event` of all callbacks, each after `check`."""

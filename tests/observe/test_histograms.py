@@ -36,19 +36,16 @@ class Copies(Callback):
 
     def __init__(self) -> None:
         self.weights: list[dict[str, Tensor]] = []
-        self.gradients: list[dict[str, Tensor]] = [{}]
+        self.gradients: list[dict[str, Tensor]] = []
 
     def on_start(self, trainer: Trainer) -> None:
         self.on_step(trainer)
 
-    def on_gradients(self, trainer: Trainer) -> None:
+    def on_step(self, trainer: Trainer) -> None:
         parameters = dict(trainer.model.named_parameters())
+        self.weights.append({name: each.detach().clone() for name, each in parameters.items()})
         gradients = {name: each.grad for name, each in parameters.items() if each.grad is not None}
         self.gradients.append({name: each.clone() for name, each in gradients.items()})
-
-    def on_step(self, trainer: Trainer) -> None:
-        parameters = trainer.model.named_parameters()
-        self.weights.append({name: each.detach().clone() for name, each in parameters})
 
 
 @pytest.mark.parametrize("bad_step", [0, 4])

@@ -336,7 +336,7 @@ def test_evaluations_and_what_came_before_are_not_in_the_rate(
     class Clock(Callback):
         now = 0.0
 
-        def on_gradients(self, trainer: Trainer) -> None:
+        def on_step(self, trainer: Trainer) -> None:
             self.now += 1
 
         def on_eval_batch(self, trainer: Trainer, done: int, total: int) -> None:
@@ -344,7 +344,8 @@ def test_evaluations_and_what_came_before_are_not_in_the_rate(
 
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=2), observers=[clock])
+    made, diary = trainer(tmp_path, replace(CONFIG, eval_every=2))
+    made.callbacks.insert(0, clock)
     summary = fit(made)
     assert {each.tokens_per_second for each in diary.metrics.values()} == {4 * CONTEXT}
     assert (summary.seconds, summary.tokens_per_second) == (6, 4 * CONTEXT)
@@ -472,12 +473,13 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
 
 
 class Sends(Callback):
-    """Sends signals to its own process, at once, in a step or in its evaluation."""
+    """Sends signals to its own process, at once, after a step or in its evaluation. Before the
+    other callbacks, it is as if they had come in the step."""
 
     def __init__(self, step: int, *numbers: int, in_evaluation: bool = False) -> None:
         self.step, self.numbers, self.in_evaluation = step, numbers, in_evaluation
 
-    def on_gradients(self, trainer: Trainer) -> None:
+    def on_step(self, trainer: Trainer) -> None:
         if trainer.state.step == self.step and not self.in_evaluation:
             self.send()
 
@@ -509,11 +511,12 @@ def test_a_signal_stops_a_run_that_then_goes_on(
     straight, whole = trainer(tmp_path / "straight", dropout=0.2)
     straight.fit()
     sender = Sends(4, *numbers, in_evaluation=in_evaluation)
-    first, diary = trainer(tmp_path / "cut", dropout=0.2, observers=[sender])
+    first, diary = trainer(tmp_path / "cut", dropout=0.2)
+    first.callbacks.insert(0, sender)
     assert first.fit() is None and first.stop_signal == numbers[0]
     assert all(signal.getsignal(number) == before for number in numbers)
     assert diary.events[-1] == ("end", 4) and diary.summary is None and list(diary.evals) == [2]
-    assert len([each for each in diary.batches if each[0] == 4]) == 2 * in_evaluation
+    assert len([each for each in diary.batches if each[0] == 4]) == int(in_evaluation)
     assert load_state(last_checkpoint(tmp_path / "cut")).step == 4
     second, diary = trainer(tmp_path / "cut", dropout=0.2, resume=True)
     second.fit()
@@ -525,7 +528,8 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
     """As under `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        made, _ = trainer(tmp_path, observers=[Sends(2, signal.SIGHUP)])
+        made, _ = trainer(tmp_path)
+        made.callbacks.insert(0, Sends(2, signal.SIGHUP))
         fit(made)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -533,7 +537,8 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
 
 def test_a_signal_to_save_writes_a_checkpoint_after_the_step(tmp_path: Path) -> None:
     config = replace(CONFIG, eval_every=0, checkpoint_every=0)
-    made, diary = trainer(tmp_path, config, observers=[Sends(2, signal.SIGUSR1)])
+    made, diary = trainer(tmp_path, config)
+    made.callbacks.insert(0, Sends(2, signal.SIGUSR1))
     fit(made)
     assert [step for name, step in diary.events if name == "checkpoint"] == [2, 6]
 
