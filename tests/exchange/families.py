@@ -1,29 +1,32 @@
-"""Random models of the three families that other programs know, and tokenizers."""
+"""Random models of the three families that other programs know, and their config.json."""
 
 from __future__ import annotations
 
-import random
-from functools import cache
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from data.tales import tale, tales_rules
-from data.tokenizer import Tokenizer, train_bpe
 from launch.schema import preset
 from model import GPT, ModelConfig
 
+GPT2 = {"norm": "layernorm", "position": "learned", "mlp": "gelu"}
 FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        **{"norm": "layernorm", "position": "learned", "mlp": "gelu"},
-        **{"qk_norm": False, "bias": True},
-    },
+    "gpt2": {**GPT2, "qk_norm": False, "bias": True},
     "llama": {"qk_norm": False},
     "qwen3": {"qk_norm": True, "bias": False},
 }
-TALE = "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old, at 25.\n"
+# Of small models, as transformers writes it.
+LLAMA_JSON: dict[str, Any] = {
+    **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50},
+    **{"hidden_size": 24, "intermediate_size": 40, "max_position_embeddings": 32},
+    **{"rms_norm_eps": 1e-6},
+}
+GPT2_JSON: dict[str, Any] = {
+    **{"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 27, "n_positions": 32},
+    **{"layer_norm_epsilon": 1e-5, "vocab_size": 50},
+}
 
 
 def make_config(family: str, **settings: Any) -> ModelConfig:
@@ -73,11 +76,3 @@ def configs(draw: st.DrawFn, family: str) -> ModelConfig:
         settings["d_head"] = draw(st.sampled_from([2, 6, 10, 16]))
         settings["rope_theta"] = draw(st.sampled_from([500.0, 10_000.0, 1e6]))
     return make_config(family, **settings)
-
-
-@cache
-def bpe() -> Tokenizer:
-    rng = random.Random(3)
-    return train_bpe(
-        [TALE * 20, *(tale(rng, tales_rules()).text + "\n\n" for _ in range(300))], 700
-    )

@@ -15,14 +15,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.corpora import open_corpus
 from data.pieces import LLAMA3, QWEN2, SMOLLM
-from data.tokenizer import Tokenizer, fixed_tokenizer
+from data.tokenizer import Tokenizer, fixed_tokenizer, train_bpe
 from exchange.gguf import write_gguf
 from exchange.gguf_tokenizer import pre_tokenizer
 from inference.generation import generate
+from launch.schema import preset
 from model import GPT
 from tests.data.strings import gpt2
-from tests.exchange.families import FAMILIES, bpe, make_config, make_model, parameters
+from tests.exchange.families import FAMILIES, make_config, make_model, parameters
 from tests.exchange.fast import imported
 
 pytestmark = pytest.mark.long
@@ -96,7 +98,8 @@ def test_the_same_function(family: str, choices: dict[str, Any], tmp_path: Path)
     assert their_greedy(llama, ids) == greedy(model, ids)
 
 
-RANKS = {token: rank for rank, token in bpe().tokens.items()}
+TALES = preset("data", "tales", n_bytes=100_000)
+RANKS = {**train_bpe(open_corpus(TALES).training_text(), 700).byte_pairs().ranks}
 
 
 def with_pattern(pattern: str) -> Tokenizer:

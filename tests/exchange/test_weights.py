@@ -14,26 +14,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from exchange.config import read_config, to_config
 from exchange.weights import read_weights, to_hugging_face
 from inference.generation import generate
 from model import GPT
 from store.weights import write_tensors
-from tests.exchange.families import FAMILIES, configs, make_config, make_model, parameters
+from tests.exchange.families import (
+    FAMILIES,
+    GPT2_JSON,
+    LLAMA_JSON,
+    configs,
+    make_config,
+    make_model,
+    parameters,
+)
 
-VOCAB = 29
+VOCAB = 50
 
 
 def export(model: GPT, folder: Path, dtype: str | None = None) -> Path:
@@ -97,34 +95,21 @@ def test_transformers_computes_the_same_and_the_weights_come_back(
         assert (again / name).read_bytes() == (there / name).read_bytes()
 
 
-LLAMA = {
-    **{"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 24, "vocab_size": VOCAB},
-    **{"intermediate_size": 40, "max_position_embeddings": 32},
-}
-GPT2 = {"n_layer": 3, "n_head": 3, "n_embd": 27, "n_positions": 32, "vocab_size": VOCAB}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 250.0}}
-GROUPED = {**LLAMA, **ROPE, "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True}
-OTHER = {"n_inner": 11, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-3}
-THEIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "gpt2": (GPT2LMHeadModel, GPT2Config, GPT2),
-    "gpt2-untied": (GPT2LMHeadModel, GPT2Config, {**GPT2, **OTHER, "n_head": 1}),
-    "llama": (LlamaForCausalLM, LlamaConfig, LLAMA),
-    "llama-grouped": (LlamaForCausalLM, LlamaConfig, GROUPED),
-    "llama-bias": (
-        LlamaForCausalLM,
-        LlamaConfig,
-        {**LLAMA, "attention_bias": True, "mlp_bias": True},
-    ),
-    "mistral": (MistralForCausalLM, MistralConfig, {**GROUPED, "sliding_window": None}),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {**LLAMA, "num_key_value_heads": 4}),
-    "qwen3-grouped": (Qwen3ForCausalLM, Qwen3Config, {**GROUPED, "num_key_value_heads": 1}),
+GROUPED = {**LLAMA_JSON, **ROPE, "num_key_value_heads": 2, "head_dim": 10}
+THEIRS = {
+    "gpt2": GPT2_JSON,
+    "gpt2-untied": {**GPT2_JSON, "n_inner": 11, "tie_word_embeddings": False, "n_head": 1},
+    "llama": LLAMA_JSON,
+    "llama-bias": {**LLAMA_JSON, "attention_bias": True, "mlp_bias": True},
+    "mistral": {**GROUPED, "model_type": "mistral", "sliding_window": None},
+    "qwen3": {**GROUPED, "model_type": "qwen3", "tie_word_embeddings": True},
 }
 
 
 def make_theirs(name: str) -> Any:
-    kind, config, values = THEIRS[name]
     torch.manual_seed(1)
-    return kind(config(**values)).eval()
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(**THEIRS[name])).eval()
 
 
 @pytest.mark.parametrize(
