@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 import transformers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data.tokenizer import Tokenizer
 from exchange.imported import import_tokenizer
@@ -30,43 +30,6 @@ def open_fast(folder: Path, model_type: str = "gpt2", **options: Any) -> Any:
     return transformers.AutoTokenizer.from_pretrained(folder, **options)
 
 
-def small(post_processor: object = None) -> dict[str, Any]:
-    """The content of a small `tokenizer.json`."""
-    vocabulary = {**LETTERS, "ab": 256, "Ġa": 257, "abc": 258, "<|end|>": 259}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": 259, "content": "<|end|>", "special": True, **flags}],
-        "normalizer": None,
-        "pre_tokenizer": {**byte_level, "use_regex": True},
-        "post_processor": post_processor,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "vocab": vocabulary,
-            "merges": [["a", "b"], ["Ġ", "a"], ["ab", "c"]],
-        },
-    }
-
-
-def template(*names: str) -> dict[str, Any]:
-    """A post-processor with these special tokens, and "A" for the text."""
-    return {
-        "type": "TemplateProcessing",
-        "single": [
-            {"Sequence" if each == "A" else "SpecialToken": {"id": each, "type_id": 0}}
-            for each in names
-        ],
-        "pair": [],
-        "special_tokens": {
-            each: {"id": each, "ids": [259], "tokens": [each]} for each in names if each != "A"
-        },
-    }
-
-
 def bytes_alone(use_regex: bool) -> Any:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
@@ -78,6 +41,18 @@ def split(spelling: str, behavior: str = "isolated") -> Any:
 
 
 DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), bytes_alone(True)])
+
+
+def small(template: str = "") -> Any:
+    """A tokenizer of few tokens, of which a template can put a special one around a text, $A."""
+    vocabulary = {**LETTERS, "ab": 256, "Ġa": 257, "abc": 258}
+    fast = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b"), ("Ġ", "a"), ("ab", "c")]))
+    fast.pre_tokenizer, fast.decoder = bytes_alone(True), decoders.ByteLevel()
+    fast.add_special_tokens(["<|end|>"])
+    if template:
+        special = [("<|end|>", 259)]
+        fast.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    return fast
 
 
 def train(pre_tokenizer: Any, normalizer: Any = None, special: tuple[str, ...] = MARKUP) -> Any:
@@ -103,13 +78,9 @@ def sentence_piece() -> Any:
     fast.normalizer = normalizers.Sequence(
         [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     )
+    space = decoders.Replace("\u2581", " ")
     fast.decoder = decoders.Sequence(
-        [
-            decoders.Replace("\u2581", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [space, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
@@ -117,6 +88,12 @@ def sentence_piece() -> Any:
     metadata = json.loads(fast.to_str())
     metadata["added_tokens"] = metadata["added_tokens"][:3]  # bytes are ordinary tokens
     return tokenizers.Tokenizer.from_str(json.dumps(metadata))
+
+
+def add_names(fast: Any, *names: str, **flags: bool) -> Any:
+    """The tokenizer with tokens that it finds in a text by their names."""
+    fast.add_tokens([tokenizers.AddedToken(name, normalized=False, **flags) for name in names])
+    return fast
 
 
 def imported(
@@ -131,6 +108,5 @@ def imported(
         fast = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
     if normalizer:
         fast.normalizer = normalizer
-    fast.add_special_tokens([tokenizers.AddedToken(each, normalized=False) for each in special])
-    fast.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in in_text])
-    return import_tokenizer(fast.to_str())
+    fast.add_special_tokens([tokenizers.AddedToken(name, normalized=False) for name in special])
+    return import_tokenizer(add_names(fast, *in_text).to_str())

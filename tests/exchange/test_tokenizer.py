@@ -14,7 +14,7 @@ from data.pieces import QWEN2
 from exchange.spellings import oniguruma
 from exchange.tokenizer import read_tokenizer, write_tokenizer
 from tests.data.strings import NAMES, make, trained
-from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, template, train
+from tests.exchange.fast import LETTERS, LONG, STRINGS, open_fast, small, split, train
 
 LARGE = pytest.mark.long  # a vocabulary of 50,257 tokens
 every_tokenizer = pytest.mark.parametrize(
@@ -41,13 +41,9 @@ def test_what_was_written_is_read_and_written_again(name: str, tmp_path: Path) -
     end = write_tokenizer(tokenizer, tmp_path, LONG)
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": end}))
     again = read_tokenizer(tmp_path, tokenizer.vocab_size)
-    if tokenizer.eos_ids:
-        assert (again.bos_id, again.eos_ids) == (tokenizer.bos_id, tokenizer.eos_ids)
-    else:
-        assert (again.bos_id, again.eos_ids) == ((None, ()) if end is None else (end, (end,)))
-    ours, theirs = tokenizer.byte_pairs(), again.byte_pairs()
-    assert (theirs.pattern, theirs.ranks) == (ours.pattern, ours.ranks)
-    assert theirs.special == ours.special
+    marks = (tokenizer.bos_id, tokenizer.eos_ids) if tokenizer.eos_ids else (end, (end,))
+    assert (again.bos_id, again.eos_ids) == (marks if end is not None else (None, ()))
+    assert again.byte_pairs() == tokenizer.byte_pairs()
     assert [again.encode(text) for text in STRINGS] == [tokenizer.encode(t) for t in STRINGS]
     (tmp_path / "again").mkdir()
     assert write_tokenizer(again, tmp_path / "again", LONG) == end
@@ -75,58 +71,43 @@ def test_qwens_own_tokenizer_is_run_as_it_came(tmp_path: Path) -> None:
     assert again(texts)["input_ids"] == fast(texts)["input_ids"]
 
 
+BEFORE = "<|end|> $A"
+MARK = {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}}
+QWEN = {
+    "tokenizer_config": {"bos_token": None, "eos_token": {"content": "<|end|>"}},
+    "config": {"bos_token_id": 259, "eos_token_id": 7},
+}
+LLAMA3 = {
+    "tokenizer_config": {"bos_token": "<|end|>", "eos_token": "abc"},
+    "generation_config": {"eos_token_id": [7, 258]},
+    "config": {"eos_token_id": 8},
+}
+
+
 @pytest.mark.parametrize(
-    ("post_processor", "files", "start", "ends"),
+    ("template", "files", "start", "ends"),
     [
         # GPT-2's own files, and those of a model that was saved without a tokenizer_config.json.
-        (None, {"config": {"bos_token_id": 259, "eos_token_id": 259}}, 259, (259,)),
-        (None, {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}}, 259, (259,)),
-        # Qwen's: no first token, and another id in config.json.
-        (
-            None,
-            {
-                "tokenizer_config": {"bos_token": None, "eos_token": {"content": "<|end|>"}},
-                "config": {"bos_token_id": 259, "eos_token_id": 7},
-            },
-            None,
-            (259, 7),
-        ),
-        # Llama 3's.
-        (
-            template("<|end|>", "A"),
-            {
-                "tokenizer_config": {"bos_token": "<|end|>", "eos_token": "abc"},
-                "generation_config": {"eos_token_id": [7, 258]},
-                "config": {"eos_token_id": 8},
-            },
-            259,
-            (258, 7),
-        ),
-        (
-            template("<|end|>", "A"),
-            {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": False}},
-            259,
-            (),
-        ),
+        ("", {"config": {"bos_token_id": 259, "eos_token_id": 259}}, 259, (259,)),
+        ("", MARK, 259, (259,)),
+        # No first token, and another id in config.json.
+        ("", QWEN, None, (259, 7)),
+        (BEFORE, LLAMA3, 259, (258, 7)),
+        (BEFORE, {"tokenizer_config": {"bos_token": "<|end|>", "add_bos_token": False}}, 259, ()),
         # A mark between documents that begins every text.
-        (
-            template("<|end|>", "A"),
-            {"tokenizer_config": {"bos_token": "<|end|>", "eos_token": "<|end|>"}},
-            259,
-            (259,),
-        ),
+        (BEFORE, MARK, 259, (259,)),
         # Ids that no token has are never generated.
-        (None, {"config": {"bos_token_id": 50256, "eos_token_id": [50256, 299]}}, None, ()),
+        ("", {"config": {"bos_token_id": 50256, "eos_token_id": [50256, 299]}}, None, ()),
     ],
 )
 def test_the_ids_that_begin_and_end_documents(
-    post_processor: Any,
-    files: dict[str, Any],
+    template: str,
+    files: dict[str, dict[str, Any]],
     start: int | None,
     ends: tuple[int, ...],
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
+    small(template).save(str(tmp_path / "tokenizer.json"))
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     tokenizer = read_tokenizer(tmp_path, 300)
@@ -139,8 +120,7 @@ def test_the_ids_that_begin_and_end_documents(
     assert fast.bos_token_id == (start if ends or start is not None else last)
     added = [start] if tokenizer.adds_bos and start is not None else []
     assert fast("abc")["input_ids"] == [*added, 258]
-    in_template = post_processor is not None and str(start) in str(post_processor)
-    assert tokenizer.adds_bos == (in_template or start is None or start not in ends)
+    assert tokenizer.adds_bos == (template == BEFORE or start is None or start not in ends)
     again = read_tokenizer(tmp_path / "again", 300)
     assert (again.bos_id, again.adds_bos) == (start, tokenizer.adds_bos)
 
@@ -149,19 +129,19 @@ def test_the_ids_that_begin_and_end_documents(
     ("kind", "model_type"),
     [("PreTrainedTokenizerFast", "llama"), ("GPT2Tokenizer", "gpt2"), ("Qwen2Tokenizer", "qwen3")],
 )
-@pytest.mark.parametrize("post_processor", [None, template("<|end|>", "A")])
+@pytest.mark.parametrize("template", ["", BEFORE])
 def test_the_first_token_is_that_of_transformers(
-    post_processor: Any, kind: str, model_type: str, tmp_path: Path
+    template: str, kind: str, model_type: str, tmp_path: Path
 ) -> None:
     """`add_bos_token` changes nothing."""
-    (tmp_path / "tokenizer.json").write_text(json.dumps(small(post_processor)))
+    small(template).save(str(tmp_path / "tokenizer.json"))
     config = {"bos_token": "<|end|>", "tokenizer_class": kind, "add_bos_token": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = open_fast(tmp_path, model_type)
     tokenizer = read_tokenizer(tmp_path, 300)
     first = [tokenizer.bos_id] if tokenizer.adds_bos and tokenizer.bos_id is not None else []
     assert fast("abc")["input_ids"] == [*first, *tokenizer.encode("abc")]
-    assert first == ([259] if "<|end|>" in str(post_processor) else [])
+    assert first == [259] * (template == BEFORE)
 
 
 def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
@@ -176,10 +156,6 @@ def test_the_end_of_a_document_is_a_special_token(tmp_path: Path) -> None:
     assert fast.decode(ids, skip_special_tokens=True) == "A hen.A hat."
     # As trl ends a text.
     assert fast(f"A hen.{fast.eos_token}")["input_ids"] == tokenizer.encode("A hen.\n\n")
-    split = open_fast(tmp_path, split_special_tokens=True)
-    assert mark not in split("ĊĊ")["input_ids"]
-    padded = fast(["A hen.", "A"], padding=True)
-    assert padded["input_ids"][1][-1] == mark and padded["attention_mask"][1][-1] == 0
 
 
 @every_tokenizer
