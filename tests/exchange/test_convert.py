@@ -1,24 +1,23 @@
-"""`convert.py` from the command line: both directions, what others see, and every mistake."""
+"""convert.py from the command line: both directions, what others see, mistakes, and the hub."""
 
 from __future__ import annotations
 
-import json
-import os
+import re
 import shutil
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-)
+from huggingface_hub import constants
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
+from common.errors import UserError
+from exchange.hub import fetch, is_hub_name
 from exchange.tokenizer import write_tokenizer
+from exchange.weights import WEIGHTS
 from inference.opening import open_run
 from tests.conftest import PLAIN, command, files, succeed
 
@@ -40,38 +39,27 @@ def exported(tales: Path) -> Path:
     return tales / "a story teller"
 
 
-def test_the_model_card_says_what_the_model_is(tales: Path, exported: Path) -> None:
-    card = (exported / "README.md").read_text(encoding="utf-8")
-    assert "for 6 steps" in card and "name: tales" in card and "n_heads" in card
-    run_card(exported)
-
-
-def run_card(folder: Path) -> None:
-    """Run the code in the model card."""
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    (code,) = [each.partition("```")[0] for each in card.split("```python\n")[1:]]
-    here = Path.cwd()
-    os.chdir(folder)
-    try:
-        exec(code, {})
-    finally:
-        os.chdir(here)
-
-
 @pytest.fixture(scope="module")
 def without_end(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the run as a folder of transformers: its tokenizer has no empty line."""
-    folder = tmp_path_factory.mktemp("without_end")
-    succeed("convert", f"to={folder / 'there'}", cwd=tiny)
+    """The same of a run whose tokenizer has no empty line: a text ends with several tokens."""
+    folder = tmp_path_factory.mktemp("without_end") / "there"
+    succeed("convert", f"to={folder}", cwd=tiny)
     return folder
 
 
-def test_a_document_that_ends_with_several_tokens_is_ended_by_its_text(without_end: Path) -> None:
-    run_card(without_end / "there")
-    assert 'stop_strings=["\\n\\n"]' in (without_end / "there/README.md").read_text()
-    model = AutoModelForCausalLM.from_pretrained(without_end / "there")
-    begun = model.generate(max_new_tokens=1)
-    assert begun[0, 0] == ord("\n"), "as sample.py without a prompt"
+@pytest.mark.parametrize("name", ["exported", "without_end"])
+def test_the_code_in_the_model_card_runs(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(request.getfixturevalue(name))
+    card = Path("README.md").read_text(encoding="utf-8")
+    assert "for 6 steps" in card and "name: tales" in card and "n_heads" in card
+    assert ('stop_strings=["\\n\\n"]' in card) == (name == "without_end")
+    (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    exec(code, {})
+    begun = AutoModelForCausalLM.from_pretrained(".").generate(max_new_tokens=1)
+    last = AutoTokenizer.from_pretrained(".").encode("\n\n")[-1]
+    assert begun[0, 0] == last, "as sample.py without a prompt"
 
 
 @pytest.mark.parametrize("name", ["exported", "without_end"])
@@ -80,7 +68,6 @@ def test_what_was_finetuned_in_transformers_comes_back(
 ) -> None:
     """Low-rank updates, merged by hand, and saved with the tokenizer."""
     there = request.getfixturevalue(name)
-    there = there if name == "exported" else there / "there"
     model = AutoModelForCausalLM.from_pretrained(there)
     generator = torch.Generator().manual_seed(1)
     for layer in model.model.layers:
@@ -91,7 +78,7 @@ def test_what_was_finetuned_in_transformers_comes_back(
     tokenizer = AutoTokenizer.from_pretrained(there)
     model.save_pretrained(tmp_path / "merged")
     tokenizer.save_pretrained(tmp_path / "merged")
-    succeed("convert", "source=merged", "to=runs/merged", cwd=tmp_path)
+    succeed("convert", f"source={tmp_path}/merged", "to=runs/merged", cwd=tmp_path)
     opened = open_run(tmp_path / "runs/merged", "best")
     tokens = torch.tensor([opened.tokenizer.encode(ONCE)])
     assert tokens.tolist() == [tokenizer.encode(ONCE)]
@@ -101,25 +88,10 @@ def test_what_was_finetuned_in_transformers_comes_back(
     assert opened.tokenizer.eos_ids == ((end,) if name == "exported" else ())
     succeed("convert", "source=runs/merged", "to=merged.gguf", cwd=tmp_path)
     succeed("convert", "source=runs/merged", "to=again", cwd=tmp_path)
-    for file in ("config.json", "tokenizer_config.json"):
+    for file in ("config.json", "generation_config.json", "tokenizer_config.json"):
         assert (tmp_path / "again" / file).read_bytes() == (there / file).read_bytes(), file
-
-
-def test_there_and_back(tales: Path, exported: Path, tmp_path: Path) -> None:
-    succeed("convert", f"source={exported}", "to=runs/back", cwd=tmp_path)
-    before, after = (
-        open_run(tales / "runs/tales", "best"),
-        open_run(tmp_path / "runs/back", "best"),
-    )
-    assert after.config.model == before.config.model
-    assert after.tokenizer.encode(ONCE) == before.tokenizer.encode(ONCE)
-    for mine, other in zip(before.model.parameters(), after.model.parameters(), strict=True):
-        assert torch.equal(mine, other)
-    succeed("convert", "source=runs/back", "to=again", cwd=tmp_path)
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
     card = (tmp_path / "again/README.md").read_text(encoding="utf-8")
-    assert "converted_from: a story teller\n" in card, "of a path, the last name"
+    assert "converted_from: merged\n" in card, "of a path, the last name"
 
 
 @pytest.fixture(scope="module")
@@ -185,41 +157,32 @@ def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pa
     """A change of the tensors in a folder."""
 
     def apply(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        tensors = safetensors.torch.load_file(file)
+        tensors = safetensors.torch.load_file(folder / WEIGHTS)
         change(tensors)
-        safetensors.torch.save_file(tensors, file)
+        safetensors.torch.save_file(tensors, folder / WEIGHTS)
 
     return apply
 
 
-def settings(**changes: object) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        file = folder / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-    return apply
+def renamed(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / WEIGHTS).rename(folder / name)
 
 
-def pickled(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def variant(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+def grown(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"vocab_size": 300', '"vocab_size": 1000000000'))
 
 
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (pickled, "model.safetensors: is missing, or is not a file"),
-        (variant, "is missing, or is not a file; rename model.fp16.safetensors"),
+        (renamed("pytorch_model.bin"), "model.safetensors: is missing, or is not a file"),
+        (renamed("model.fp16.safetensors"), "not a file; rename model.fp16.safetensors"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "merge_and_unload()"),
-        (lambda folder: (folder / "model.safetensors").write_text(""), "cannot be read"),
-        (weights(lambda all: all.pop(sorted(all)[3])), "is missing among the weights"),
+        (lambda folder: (folder / WEIGHTS).write_text(""), "cannot be read"),
         (weights(lambda all: all.update(virus=torch.ones(3))), "virus: is not a part of the model"),
         (weights(lambda all: all[sorted(all)[0]].fill_(torch.nan)), "not finite"),
-        (settings(vocab_size=10**9), "has the shape"),
+        (grown, "has the shape"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: "),
     ],
 )
@@ -229,3 +192,42 @@ def test_files_from_strangers(
     shutil.copytree(theirs / "theirs", tmp_path / "folder")
     harm(tmp_path / "folder")
     assert_refused(tmp_path, "convert", "source=folder", "to=runs/x", words=words)
+
+
+def test_a_name_on_the_hub_is_fetched_without_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "on the hub", tmp_path / "fetched"
+    there.mkdir()
+    (there / "config.json").write_text('{"model_type": "bert"}')
+    (there / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    (there / "modeling.py").write_text("raise SystemExit")
+
+    def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+        assert name == "someone/small"
+        here.mkdir()
+        for file in there.iterdir():
+            if any(fnmatch(file.name, pattern) for pattern in allow_patterns):
+                shutil.copy(file, here)
+        return str(here)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    done = command("convert", "source=someone/small", "to=imported", cwd=tmp_path)
+    assert done.returncode == 2 and not (tmp_path / "imported").exists()
+    assert "config.json: model_type: 'bert'" in done.stderr
+    assert [file.name for file in here.iterdir()] == ["config.json"]
+
+
+def test_a_network_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match=r"^source: someone/other .*, and could not be fetched: "):
+        fetch("someone/other")
+
+
+def test_names_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_name("openai-community/gpt2")
+    (tmp_path / "models").mkdir()
+    for path in ("models/gpt2", "runs/latest", "gpt2", "a/b/c", "/a", "../a", "a/b c", "ä/b"):
+        assert not is_hub_name(path), path
