@@ -17,15 +17,17 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"qk_norm": False},
     "qwen3": {"qk_norm": True, "bias": False},
 }
-# Of small models, as transformers writes it.
-LLAMA_JSON: dict[str, Any] = {
-    **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50},
-    **{"hidden_size": 24, "intermediate_size": 40, "max_position_embeddings": 32},
-    **{"rms_norm_eps": 1e-6},
-}
-GPT2_JSON: dict[str, Any] = {
-    **{"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 27, "n_positions": 32},
-    **{"layer_norm_epsilon": 1e-5, "vocab_size": 50},
+# config.json of small models, as transformers writes it.
+JSON: dict[str, dict[str, Any]] = {
+    "llama": {
+        **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4},
+        **{"hidden_size": 24, "intermediate_size": 40, "max_position_embeddings": 32},
+        **{"rms_norm_eps": 1e-6, "vocab_size": 50},
+    },
+    "gpt2": {
+        **{"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 27, "n_positions": 32},
+        **{"layer_norm_epsilon": 1e-5, "vocab_size": 50},
+    },
 }
 
 

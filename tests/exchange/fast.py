@@ -19,8 +19,7 @@ from exchange.tokenizer import write_tokenizer
 from tests.data.strings import strings
 
 LONG = 1 << 20
-BYTES = {bytes([byte]): byte for byte in range(256)}
-LETTERS = {spell(token): rank for token, rank in BYTES.items()}
+LETTERS = {spell(bytes([byte])): byte for byte in range(256)}
 STRINGS = strings(1000)
 MARKUP = ("<|endoftext|>", "<s>", "<think>")
 
@@ -38,9 +37,6 @@ def split(spelling: str, behavior: str = "isolated") -> Any:
     regex = tokenizers.Regex(spelling)
     cut = pre_tokenizers.Split(regex, behavior, behavior == "removed")
     return pre_tokenizers.Sequence([cut, bytes_alone(False)])
-
-
-DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), bytes_alone(True)])
 
 
 def small(template: str = "") -> Any:

@@ -15,9 +15,10 @@ from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 from exchange.config import DEFAULTS, ONLY, from_config, read_config, to_config
 from exchange.families import family
 from launch.schema import preset
-from tests.exchange.families import FAMILIES, GPT2_JSON, LLAMA_JSON, configs
+from tests.exchange.families import FAMILIES, JSON, configs
 
-QWEN3 = {**LLAMA_JSON, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8}
+LLAMA, GPT2 = JSON["llama"], JSON["gpt2"]
+QWEN3 = {**LLAMA, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8}
 MISTRAL = {**QWEN3, "model_type": "mistral"}
 
 
@@ -57,19 +58,19 @@ def test_what_no_family_is_names_the_setting(
         ({}, "model_type"),
         (MISTRAL, "sliding_window"),  # which is 4096 where it is left out
         ({"model_type": "x" * 10**6}, "model_type"),
-        ({**LLAMA_JSON, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
-        ({**LLAMA_JSON, "rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4}}, "rope_parameters"),
+        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
         (
-            {**LLAMA_JSON, "rope_scaling": {"rope_type": "default", "mrope_section": [1]}},
+            {**LLAMA, "rope_scaling": {"rope_type": "default", "mrope_section": [1]}},
             "rope_scaling",
         ),
-        ({**LLAMA_JSON, "max_position_embeddings": 10**9}, "max_position_embeddings"),
-        ({**LLAMA_JSON, "attention_bias": True}, "mlp_bias"),
-        ({**LLAMA_JSON, "head_dim": 7}, "head_dim"),
+        ({**LLAMA, "max_position_embeddings": 10**9}, "max_position_embeddings"),
+        ({**LLAMA, "attention_bias": True}, "mlp_bias"),
+        ({**LLAMA, "head_dim": 7}, "head_dim"),
         ({**QWEN3, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ({**GPT2_JSON, "n_head": 5}, "n_head"),
-        ({**GPT2_JSON, "n_layer": 2.0}, "n_layer"),
-        ({**GPT2_JSON, "vocab_size": 10**18}, "vocab_size"),
+        ({**GPT2, "n_head": 5}, "n_head"),
+        ({**GPT2, "n_layer": 2.0}, "n_layer"),
+        ({**GPT2, "vocab_size": 10**18}, "vocab_size"),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(
@@ -83,7 +84,7 @@ def test_what_cannot_be_represented_is_refused_by_name(
 
 @pytest.mark.parametrize(
     "values",
-    [GPT2_JSON, LLAMA_JSON, QWEN3, {**MISTRAL, "sliding_window": None}],
+    [GPT2, LLAMA, QWEN3, {**MISTRAL, "sliding_window": None}],
     ids=["gpt2", "llama", "qwen3", "mistral"],
 )
 def test_a_value_of_a_wrong_type_is_refused_by_name(values: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_scaling_that_is_none_is_read_as_transformers_does(scaling: dict[str, Any]) -> None:
-    values = {**LLAMA_JSON, "rope_theta": 500.0, "rope_scaling": scaling}
+    values = {**LLAMA, "rope_theta": 500.0, "rope_scaling": scaling}
     theirs = LlamaConfig(**values).rope_parameters
     assert theirs is not None and from_config(values)[0].rope_theta == theirs["rope_theta"]
 

@@ -101,11 +101,7 @@ LLAMA3 = {
     ],
 )
 def test_the_ids_that_begin_and_end_documents(
-    template: str,
-    files: dict[str, dict[str, Any]],
-    start: int | None,
-    ends: tuple[int, ...],
-    tmp_path: Path,
+    template: str, files: dict[str, Any], start: int | None, ends: tuple[int, ...], tmp_path: Path
 ) -> None:
     small(template).save(str(tmp_path / "tokenizer.json"))
     for name, content in files.items():
