@@ -10,15 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from common.errors import UserError
 from common.files import HOST
-from launch.quoting import read_arguments
-from launch.schema import TrainConfig
 from store.checkpoint import Checkpoints, TrainState, load_state
 from store.run import Run, Summary, check_new
 from store.weights import MODEL, OPTIMIZER
@@ -35,17 +33,32 @@ def create(path: str | None, save_tokenizer: Callable[[Path], None] = lambda _: 
     return Run.create(path, {"config.yaml": "a: 1\n"}, {"text": "b"}, save_tokenizer)
 
 
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path)
+
+
 def tensors() -> dict[str, dict[str, torch.Tensor]]:
     """What a checkpoint holds."""
     return {name: {"values": torch.rand(9)} for name in (MODEL, OPTIMIZER)}
 
 
+def save(checkpoints: Checkpoints, *steps: int, best: int | None = None, keep: int = 9) -> None:
+    """Write the checkpoints after these steps, as of a run whose best step is the same in all."""
+    for step in steps:
+        checkpoints.save(tensors(), TrainState(step, best_step=best), keep)
+
+
+def found(checkpoints: Checkpoints, which: str) -> int:
+    """The step of the checkpoint that is opened as the last or the best."""
+    return load_state(checkpoints.find(which, "run")).step
+
+
 def test_two_runs_in_one_second_get_two_folders(here: Path) -> None:
     runs = [create(None) for _ in range(5)]
     assert {json.loads(run.data_file.read_text())["text"] for run in runs} == {"b"}
-    paths = {run.path for run in runs}
-    assert len(paths) == 5
-    assert all(path.parent == Path("runs") for path in paths)
+    assert len({run.path for run in runs}) == 5
+    assert {run.path.parent for run in runs} == {Path("runs")}
 
 
 def test_latest_is_the_run_that_was_started_last(
@@ -68,38 +81,20 @@ def test_latest_is_the_run_that_was_started_last(
     assert Run.open("../runs/latest", "run").path == here / "runs/last"
 
 
-def test_a_run_without_an_evaluation_is_the_latest_to_resume(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old, new, future = (create(f"runs/{name}") for name in ("old", "new", "future"))
-    (future.path / "data.json").write_text('{"started": 1e300}')
-    old.checkpoints.save(tensors(), TrainState(3, best_val_loss=1.0, best_step=3), 1)
-    new.checkpoints.save(tensors(), TrainState(2), 1)
-    assert Run.open("latest", "run").path == Path("runs/old")
-    note = "note: using runs/old; runs/new is newer, but is one of a sweep or verdict, or has no "
-    note += "evaluated checkpoint yet\n"
-    assert note in capsys.readouterr().err
-    assert Run.open("latest", "resume").path == Path("runs/new")
-
-
 def test_a_run_of_a_sweep_or_verdict_is_the_latest_only_if_there_is_no_other(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def saved(name: str, step: int, best_step: int | None = None) -> str:
-        state = (
-            TrainState(step, best_val_loss=1.0, best_step=best_step)
-            if best_step
-            else TrainState(step)
-        )
-        create(name).checkpoints.save(tensors(), state, 1)
+    def saved(name: str, step: int, best: int | None = None) -> str:
+        save(create(name).checkpoints, step, best=best)
         return name
 
     def latest(setting: str = "run") -> str:
         return Run.open("latest", setting).path.as_posix()
 
     create("runs/begun")
+    (create("runs/future").path / "data.json").write_text('{"started": 1e300}')
     swept = saved("runs/sweep/0", 3, 3)
-    assert latest() == latest("resume") == swept, "the other has no checkpoint"
+    assert latest() == latest("resume") == swept, "the others have no checkpoint"
     single = saved("runs/single", 2)
     assert latest() == latest("resume") == single
     newer = saved("runs/sweep/1", 3, 3)
@@ -128,18 +123,13 @@ def test_a_folder_that_a_user_calls_latest_is_that_folder(here: Path, path: str)
 
 @pytest.mark.parametrize("name", ["auto", "null", "it's"])
 def test_the_setting_that_continues_a_run_names_its_folder(here: Path, name: str) -> None:
-    """Not the word `auto`, nor nothing: as the command line reads it."""
+    """Not the word `auto`, nor nothing."""
     create(name)
     with pytest.raises(UserError) as caught:
         check_new(f"./{name}")
-    given = shlex.split(str(caught.value).partition("continue it with ")[2])
-    quoted, *_ = read_arguments(given, "train", TrainConfig)
-    (override,) = OverridesParser.create().parse_overrides([quoted])
-    value = override.value()
-    assert value not in ("auto", None) and Run.open(str(value), "resume").path == Path(name)
-
-
-SUMMARY = Summary(0.1, 0.2, 3, 0.4, 0.5, 6, 7, 8, 0.9, 1.0, 11, 12)
+    (given,) = shlex.split(str(caught.value).partition("continue it with ")[2])
+    value = given.removeprefix("resume=")
+    assert value not in ("auto", "null") and Run.open(value, "resume").path == Path(name)
 
 
 def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
@@ -151,10 +141,8 @@ def test_a_copy_in_the_place_of_a_run_is_not_written_to(here: Path) -> None:
         if what == "copy":
             Path("copy").rename("run")
         before = files(here)
-        with pytest.raises(
-            UserError, match=r"^run: the run, or its lock file, was deleted, moved or replaced"
-        ):
-            run.write_summary(SUMMARY)
+        with pytest.raises(UserError, match=r"^run: the run, or its lock file, was deleted, moved"):
+            run.write_summary(Summary(*range(12)))
         with pytest.raises(UserError, match=r"^run: the run, or its"), run.in_place():
             raise FileNotFoundError
         assert files(here) == before
@@ -206,19 +194,25 @@ def test_a_path_into_a_run_is_named_with_its_folder(here: Path) -> None:
             Run.open(str(run.path / inside), "run")
 
 
-def test_a_link_of_the_user_leads_to_a_run(here: Path) -> None:
-    Path("disk/empty").mkdir(parents=True)
+def test_a_run_is_created_in_no_folder_that_has_something(here: Path) -> None:
+    """But in an empty one, also where a link of the user's leads to it."""
+    for path in ("full", "disk/empty"):
+        Path(path).mkdir(parents=True)
+    Path("full/file").touch()
     Path("link").symlink_to("disk/empty")
-    check_new("link")
+    for path in ("full", "full/file"):
+        with pytest.raises(UserError, match="run_dir"):
+            check_new(path)
+    for path in ("disk/empty", "link", "new/and/deep"):
+        check_new(path)
+    assert not Path("new").exists()
     create("link")
     assert Path("disk/empty/config.yaml").is_file() and Path("link").is_symlink()
     assert Run.open("link", "run").path == Path("disk/empty")
 
 
 def test_a_run_is_whole_or_not_there(here: Path) -> None:
-    def fail(folder: Path) -> None:
-        raise OSError(28, "No space left on device")
-
+    fail = Mock(side_effect=OSError(28, "No space left on device"))
     (here / "empty").mkdir()
     before = files(here)
     for path in ("empty", "new/and/deep"):
@@ -230,91 +224,57 @@ def test_a_run_is_whole_or_not_there(here: Path) -> None:
         create("empty")
 
 
-def test_an_existing_folder_is_rejected(here: Path) -> None:
-    (here / "full").mkdir()
-    (here / "full" / "file").touch()
-    with pytest.raises(UserError, match="run_dir"):
-        check_new("full")
-    with pytest.raises(UserError, match="run_dir"):
-        check_new("full/file")
-    (here / "empty").mkdir()
-    check_new("empty")
-    check_new("new/and/deep")
-    assert not (here / "new").exists()
-
-
 def test_a_checkpoint_is_written_completely_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(tensors(), TrainState(step=1, best_step=1), keep=2)
-
-    def fail_to_rename(path: Path, target: Path) -> None:
-        raise OSError("No space left on device")
-
+    save(checkpoints, 1, best=1)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", fail_to_rename)
+        patch.setattr(Path, "rename", Mock(side_effect=OSError("No space left on device")))
         with pytest.raises(OSError, match="space"):
-            checkpoints.save(tensors(), TrainState(step=2, best_step=2), keep=2)
-    assert load_state(checkpoints.find("last", "run")).step == 1
+            save(checkpoints, 2, best=2)
+    assert found(checkpoints, "last") == 1
     for best in (2, 1):  # the second replaces the first
-        checkpoints.save(tensors(), TrainState(step=2, best_step=best), keep=2)
-    assert load_state(checkpoints.find("last", "run")).step == 2
-    assert load_state(checkpoints.find("best", "run")).step == 1
+        save(checkpoints, 2, best=best)
+    assert (found(checkpoints, "last"), found(checkpoints, "best")) == (2, 1)
 
 
-def test_a_save_that_was_killed_is_completed(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    for step in (1, 2, 3, 4):
-        checkpoints.save(tensors(), TrainState(step=step, best_step=1), keep=4)
+def test_what_a_kill_prevented_is_completed(checkpoints: Checkpoints) -> None:
+    """After a save or an evaluation. Later checkpoints stay, as of a run that goes back."""
+    save(checkpoints, 1, 2, 3, 4, best=1)
+    checkpoints.complete(TrainState(step=1, best_step=1), keep=1)
+    assert checkpoints.steps == [1, 2, 3, 4]
     checkpoints.complete(TrainState(step=4, best_step=3), keep=1)
-    assert {path.name for path in tmp_path.iterdir()} == {"step-000003", "step-000004", "best.json"}
-    assert load_state(checkpoints.find("best", "run")).step == 3
+    assert (checkpoints.steps, found(checkpoints, "best")) == ([3, 4], 3)
+    assert checkpoints.add_evaluation(TrainState(step=4, best_step=4, evaluated=4), keep=2)
+    assert found(checkpoints, "best") == 4
 
 
-def test_an_evaluation_can_make_its_checkpoint_the_best(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    for step in (1, 2):
-        checkpoints.save(tensors(), TrainState(step=step, best_step=1), keep=2)
-    assert checkpoints.add_evaluation(TrainState(step=2, best_step=2, evaluated=2), keep=2)
-    assert checkpoints.find("best", "run").name == "step-000002"
-
-
-def test_later_checkpoints_stay(tmp_path: Path) -> None:
-    """As where a run goes on from an earlier one."""
-    checkpoints = Checkpoints(tmp_path)
-    for step in (1, 2, 3):
-        checkpoints.save(tensors(), TrainState(step=step), keep=3)
-    checkpoints.complete(TrainState(step=1), keep=1)
-    assert checkpoints.steps == [1, 2, 3]
-
-
-def test_of_regular_checkpoints_the_newest_are_kept(tmp_path: Path) -> None:
+def test_of_regular_checkpoints_the_newest_are_kept(checkpoints: Checkpoints) -> None:
     """Former bests, and those where a session stopped, do not push them out."""
-    checkpoints = Checkpoints(tmp_path)
     for step in range(1, 12):
-        state = TrainState(step=step, best_step=min(step, 9))
+        state = TrainState(step, best_step=min(step, 9))
         checkpoints.save(tensors(), state, keep=2, every=3)
     assert checkpoints.steps == [6, 9, 11]
-    checkpoints.save(tensors(), TrainState(step=12, best_step=12), keep=2, every=3)
+    checkpoints.save(tensors(), TrainState(12, best_step=12), keep=2, every=3)
     assert checkpoints.steps == [9, 12]
 
 
-def test_only_checkpoints_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(tensors(), TrainState(step=1, best_step=1), keep=1)
+def test_only_checkpoints_are_deleted(
+    checkpoints: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(checkpoints, 1, best=1)
     # Copies, of which one has a name of our own form, and a folder that has one.
     mine = ("step-000001-good", "step-notes", "step-000005", ".step-000001", ".step-000001.bak")
     for name in mine:
         shutil.copytree(tmp_path / "step-000001", tmp_path / name)
     (tmp_path / "step-000002").mkdir()
     for step in (3, 5, 7):
-        checkpoints.save(tensors(), TrainState(step=step, best_step=step), keep=1)
+        save(checkpoints, step, best=step, keep=1)
     names = {"best.json", "step-000007", "step-000005-1", "step-000002", *mine}
     names.remove("step-000005")  # renamed, since the run needed its name
     assert {path.name for path in tmp_path.iterdir()} == names
     assert f"note: {tmp_path / 'step-000005'} is no intact checkpoint" in capsys.readouterr().err
-    assert load_state(checkpoints.find("last", "run")).step == 7
+    assert found(checkpoints, "last") == 7
 
 
 def damage(file: Path, how: str) -> None:
@@ -339,55 +299,48 @@ def damage(file: Path, how: str) -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over(
-    tmp_path: Path, name: str, how: str, capsys: pytest.CaptureFixture[str]
+    checkpoints: Checkpoints, name: str, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    for step in (1, 2):
-        checkpoints.save(tensors(), TrainState(step=step, tokens=5, best_step=2), keep=2)
-    file = tmp_path / "step-000002" / name
+    save(checkpoints, 1, 2, best=2)
+    file = checkpoints.folder / "step-000002" / name
     damage(file, how)
     for which in ("last", "best"):
         assert checkpoints.find(which, "run").name == "step-000001"
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"warning: {file} is ") and line.endswith("; using step-000001")
-    damage(tmp_path / "step-000001" / name, "missing")
+    damage(checkpoints.folder / "step-000001" / name, "missing")
     with pytest.raises(UserError, match=rf"step-000002/{name} .*step-000001/{name} .*no intact"):
         checkpoints.find("last", "run")
 
 
 def test_a_checkpoint_that_the_run_replaces_meanwhile_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.save(tensors(), TrainState(step=1, tokens=5), keep=2)
+    save(checkpoints, 1)
     look = Checkpoints._damage
 
     def replaced(self: Checkpoints, step: int) -> str | None:
         monkeypatch.setattr(Checkpoints, "_damage", look)
-        checkpoints.save(tensors(), TrainState(step=2, tokens=5), keep=2)
-        shutil.rmtree(tmp_path / "checkpoints/step-000001")
+        save(checkpoints, 2, keep=1)
         return look(self, step)
 
     monkeypatch.setattr(Checkpoints, "_damage", replaced)
-    assert checkpoints.find("last", "run").name == "step-000002"
+    assert found(checkpoints, "last") == 2
     assert not capsys.readouterr().err
 
 
 def test_deleted_checkpoints_are_forgotten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoints: Checkpoints, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As by a user who goes back to an earlier one; best.json follows with the next one."""
-    checkpoints = Checkpoints(tmp_path)
     for step in (1, 2, 3):
-        checkpoints.save(tensors(), TrainState(step=step, best_step=step), keep=3)
+        save(checkpoints, step, best=step)
     shutil.rmtree(tmp_path / "step-000003")
-    assert checkpoints.find("last", "run").name == "step-000002"
-    assert capsys.readouterr().err == ""
-    assert checkpoints.find("best", "run").name == "step-000002"
+    assert found(checkpoints, "last") == 2 and capsys.readouterr().err == ""
+    assert found(checkpoints, "best") == 2
     assert "step-000003/state.json is missing" in capsys.readouterr().err
-    checkpoints.save(tensors(), TrainState(step=3, best_step=2), keep=3)
-    assert checkpoints.find("best", "run").name == "step-000002"
-    assert capsys.readouterr().err == ""
+    save(checkpoints, 3, best=2)
+    assert found(checkpoints, "best") == 2 and capsys.readouterr().err == ""
     shutil.rmtree(tmp_path / "step-000002")
     shutil.rmtree(tmp_path / "step-000001")
-    assert checkpoints.find("best", "run").name == "step-000003"
+    assert found(checkpoints, "best") == 3
