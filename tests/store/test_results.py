@@ -32,13 +32,10 @@ from store.comparison import (
 from store.results import find_runs, results
 from tests.conftest import command, configure, succeed
 
-HEADS = "settings seeds bits per byte ± sd above the floor seconds parameters"
-SETTINGS = {"trainer.max_steps": 9, "model.qk_norm": True}
-
 
 def row(seed: int, bpb: float, **settings: Any) -> dict[str, Any]:
-    rest = {"curve": [], "seconds": 1.0, "parameters": 1}
-    return {"seed": seed, "val_bpb": bpb, **rest, **SETTINGS, **settings}
+    rest = {"curve": [], "seconds": 1.0, "parameters": 1, "model.qk_norm": True}
+    return {"seed": seed, "val_bpb": bpb, **rest, **settings}
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=60))
@@ -50,19 +47,13 @@ def test_the_margin_is_that_of_students_t(values: list[float]) -> None:
 
 def test_runs_that_differ_in_the_seed_alone_are_one_group() -> None:
     rows = [
-        row(
-            seed,
-            0.5 + seed / 100 + wide / 10,
-            **{"model.d_model": 64 * (1 + wide), "run_dir": seed},
-        )
-        for wide in (1, 0)
+        row(seed, 0.5 + (seed + width) / 100, **{"model.d_model": width, "run_dir": seed})
+        for width in (128, 64)
         for seed in (1, 2, 3)
     ]
     rows[0]["observe.terminal"] = False  # changes nothing that is learned
-    assert [(one.label, len(one.rows)) for one in group(rows)] == [
-        ("d_model=64", 3),
-        ("d_model=128", 3),
-    ]
+    groups = [(one.label, len(one.rows)) for one in group(rows)]
+    assert groups == [("d_model=64", 3), ("d_model=128", 3)]
 
 
 def test_differences_are_those_of_pairs_with_all_else_in_common() -> None:
@@ -87,17 +78,12 @@ def test_differences_are_those_of_pairs_with_all_else_in_common() -> None:
     assert str(pairs[-1]).endswith("within seed noise")
 
 
-def test_one_seed_has_no_interval() -> None:
-    groups = group([row(1, 0.5), row(1, 0.6, **{"model.qk_norm": False})])
-    (line,) = (str(one) for one in compare(groups))
-    assert "+0.1000 bpb, 1 seed: no interval" in line
-
-
 def test_a_seed_counts_once() -> None:
     """Also if it was trained twice, or with several other settings."""
     rows = [row(1, bpb, **{"model.qk_norm": on}) for on, bpb in ((True, 0.5), (False, 0.6))] * 2
     (one,) = compare(group(rows))
     assert (one.seeds, one.margin) == (1, math.inf)
+    assert "+0.1000 bpb, 1 seed: no interval" in str(one)
     table = summary_lines(group(rows), [one], 0.0)
     assert [line.split()[1:3] for line in table[1:3]] == [["1", "0.5000"], ["1", "0.6000"]]
 
@@ -130,18 +116,16 @@ def test_roles_of_heads_are_counted() -> None:
     assert roles([{}]) == ""
 
 
-def test_evidence_of_another_step_is_not_that_of_the_result(tiny_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_run, copy := tmp_path / "copy")
-    found = json.loads((copy / "evidence.json").read_text())
-    (copy / "evidence.json").write_text(json.dumps(found | {"step": found["step"] - 1}))
-    (row,) = results(copy)
+def test_evidence_of_another_step_is_not_that_of_the_result(run: Path) -> None:
+    found = json.loads((run / "evidence.json").read_text())
+    (run / "evidence.json").write_text(json.dumps(found | {"step": found["step"] - 1}))
+    (row,) = results(run)
     assert "heads" not in row
 
 
 def seeded(tiny_run: Path, folder: Path, seed: int, qk_norm: bool, bpb: float) -> None:
     """A copy of a run, with another seed and result."""
-    copy = folder / f"{qk_norm},seed={seed}"
-    shutil.copytree(tiny_run, copy, symlinks=True)
+    copy = Path(shutil.copytree(tiny_run, folder / f"{qk_norm},seed={seed}"))
     configure(copy, lambda stored: stored.update(seed=seed))
     configure(copy, lambda stored: stored["model"].update(qk_norm=qk_norm))
     summary = json.loads((copy / "summary.json").read_text())
@@ -162,12 +146,8 @@ def test_rows_of_a_real_run(tiny_run: Path) -> None:
     assert last["seconds"] == pytest.approx(summary["seconds"], rel=0.05, abs=0.05)
 
 
-def test_a_pattern_that_no_shell_has_expanded(tiny_run: Path) -> None:
-    assert results(f"{tiny_run.parent}/{tiny_run.name[:-1]}*") == results(tiny_run)
-
-
 def test_runs_are_found_in_order(tmp_path: Path) -> None:
-    """But not in a hidden folder; and a name that looks like a pattern is that of a folder."""
+    """But not in a hidden folder; and by a pattern, unless that is the name of a folder."""
     for name in ("b", "a", "c", ".killed", "x[ab]/d", "xa/e"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").touch()
@@ -188,22 +168,7 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     done = command("compare", "sweep", "by=model.qk_norm", cwd=tmp_path)
     assert "left out: sweep/True,seed=1 is not finished" in done.stderr
     assert "different code" not in done.stderr
-    code = tmp_path / "sweep/True,seed=2/code.json"
-    before = code.read_text()
-    code.write_text('{"sha256": "another"}')
-    said = command("compare", "sweep", cwd=tmp_path).stderr
-    assert "note: qk_norm=true: its runs were trained by different code" in said
-    assert "qk_norm=false" not in said
-    code.write_text(before)
-    table = done.stdout.splitlines()
-    assert table[0].split()[:2] == ["settings", "seeds"]
-    assert [line.split()[:5] for line in table[1:3]] == [
-        ["qk_norm=false", "3", "2.2500", "±", "1.0000"],
-        ["qk_norm=true", "2", "2.5000", "±", "0.7071"],
-    ]
-    assert (
-        "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, -0.2500], 2 seeds" in done.stdout
-    )
+    assert "qk_norm=true against qk_norm=false: -0.2500 bpb [-0.2500, " in done.stdout
     printed = succeed("compare", "sweep", "by=model.qk_norm", "json=true", cwd=tmp_path)
     assert succeed("compare", "sweep", "by=model", "json=true", cwd=tmp_path) == printed
     found = json.loads(printed)
@@ -219,13 +184,15 @@ def test_compare_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert found["curves"] is None and not (tmp_path / "sweep/curves").exists()
     printed = succeed("compare", "sweep", "by=model.qk_norm", "curves=true", cwd=tmp_path)
     assert printed.endswith("\nMean curves of the seeds: tensorboard --logdir sweep/curves\n")
-    assert {path.name for path in (tmp_path / "sweep/curves").iterdir()} == {
-        "qk_norm=false",
-        "qk_norm=true",
-    }
+    curves = {path.name for path in (tmp_path / "sweep/curves").iterdir()}
+    assert curves == {"qk_norm=false", "qk_norm=true"}
     succeed("compare", "sweep/True,seed=2", "sweep/True,seed=3", "curves=true", cwd=tmp_path)
     written = (tmp_path / "sweep/curves").rglob("events.*")
     assert {path.parent.name for path in written} == {"all_runs"}
+    (tmp_path / "sweep/True,seed=2/code.json").write_text('{"sha256": "another"}')
+    said = command("compare", "sweep", cwd=tmp_path).stderr
+    assert "note: qk_norm=true: its runs were trained by different code" in said
+    assert "qk_norm=false" not in said
     # A folder whose name has an equals sign; a setting that does not differ.
     one = succeed("compare", "sweep/True,seed=2", cwd=tmp_path)
     assert one.splitlines()[1].startswith("all runs")
@@ -266,7 +233,7 @@ def evaluated(
     return row(
         1,
         0.5,
-        **{"data.path": tokens, "model.context_length": length, "trainer.final_eval_tokens": part},
+        **{"model.context_length": length, "trainer.final_eval_tokens": part},
         tokens_sha256=tokens,
         text=text,
         val_tokens=scored.n_targets,
@@ -287,26 +254,11 @@ def test_losses_over_different_tokens_are_not_compared() -> None:
     assert len({*texts}) == 5
     counts = [one["val_tokens"] for one in rows]
     assert len({*counts}) < 5, "as many tokens, and others"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "are_same"),
-    [
-        ({}, {}, True),
-        ({}, {"tokens": "b"}, False),
-        ({"text": "c"}, {"tokens": "b", "text": "d"}, False),
-        ({"text": "c"}, {"tokens": "b", "text": "c"}, True),
-        ({"text": "c", "part": "64"}, {"tokens": "b", "text": "c", "part": "64"}, False),
-    ],
-)
-def test_which_losses_are_over_the_same_text(
-    one: dict[str, Any], other: dict[str, Any], are_same: bool
-) -> None:
-    rows = [evaluated(**one), {**evaluated(**other), "model.qk_norm": False}]
-    assert (len({*scored_texts(rows)}) == 1) == are_same
-    groups = group(rows)
-    assert len({group.label for group in groups}) == 2 and len(compare(groups)) == are_same
-    assert bool(notes(rows)) == (not are_same)
+    # Of two tokenizers, if the same text is scored whole.
+    whole, part = evaluated(text="c"), evaluated(text="c", part="64")
+    assert len({*scored_texts([whole, evaluated("b", "c")])}) == 1
+    for pair in ([whole, evaluated("b", "d")], [part, evaluated("b", "c", part="64")]):
+        assert len({*scored_texts(pair)}) == 2
 
 
 def test_times_to_a_loss_are_those_of_evaluations_of_the_same_tokens() -> None:
@@ -323,17 +275,12 @@ def test_times_to_a_loss_are_those_of_evaluations_of_the_same_tokens() -> None:
         assert target_loss(groups) is target_loss(groups, 0.7) is None
         (note,) = notes(rows)
         assert note.startswith("the evaluations during training did not score the same text")
-        table = summary_lines(groups, [], None)
-        assert "seconds to" not in table[0] and len(table[0].split()) == len(HEADS.split())
+        assert "seconds to" not in summary_lines(groups, [], None)[0]
 
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    [
-        ("metrics.jsonl", "{\n"),
-        ("summary.json", "{"),
-        ("metrics.jsonl", '{"val_bpb": 1.5}\n'),
-    ],
+    [("metrics.jsonl", "{\n"), ("summary.json", "{"), ("metrics.jsonl", '{"val_bpb": 1.5}\n')],
 )
 def test_an_odd_run_is_left_out(tiny_run: Path, tmp_path: Path, file: str, text: str) -> None:
     for seed in (1, 2):
@@ -345,11 +292,7 @@ def test_an_odd_run_is_left_out(tiny_run: Path, tmp_path: Path, file: str, text:
     (tmp_path / "empty").mkdir()
     done = command("compare", *(path.name for path in sorted(tmp_path.iterdir())), cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.splitlines()[1].startswith("all runs      1")
-    notes = (
-        "empty contains no run",
-        "multirun.yaml contains no run",
-        "True,seed=1: summary.json or",
-    )
+    notes = ("empty contains no", "multirun.yaml contains no", "True,seed=1: summary.json or")
     assert [line.startswith("note: left out: ") for line in done.stderr.splitlines()] == [True] * 3
     assert all(note in done.stderr for note in notes)
     done = command("compare", "multirun.yaml", "empty", "True,seed=1", cwd=tmp_path)
