@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from common.errors import UserError
-from common.settings import Values, build, literal, typed
+from common.settings import Values, build, typed
 from convert import ConvertConfig
 from launch.cli import VERSION, plain_values
 from launch.quoting import CONFIGS, choices, if_sweep, read_arguments
@@ -47,11 +47,9 @@ def read(arguments: list[str], script: str = "train") -> list[str]:
     return [each for each in given if not each.startswith(("hydra.", "+hydra.", "--"))]
 
 
-SPACES = "leave out spaces around the =, and put a text with spaces in quotes; --help lists the"
 # The script, its arguments, and a part of the message about them.
 MISTAKES: list[tuple[str, list[str], str]] = [
-    ("sample", ["prompt=Once", "upon"], f"upon: must have the form setting=value; {SPACES}"),
-    ("train", ["trainer.max_steps=", "5"], f"5: must have the form setting=value; {SPACES}"),
+    ("sample", ["prompt=Once", "upon"], "upon: must have the form setting=value; leave out spaces"),
     # Paths
     ("sample", ["runs/a/"], "value; did you mean run=runs/a?"),
     ("convert", ["latest", "to=x"], "value; did you mean source=latest?"),
@@ -59,8 +57,6 @@ MISTAKES: list[tuple[str, list[str], str]] = [
     ("train", ["hen"], "value; did you mean resume=hen or data=text data.path=hen?"),
     # Names
     ("train", [".seed=1"], ".seed: has a dot, slash or @ at an end, or two in a row; give a name"),
-    ("train", ["+trainer..max_steps=1"], "trainer..max_steps: has a dot"),
-    ("train", ["model@=nano"], "model@: has a dot"),
     ("train", ["hydras=1"], "hydras: no such setting"),
     # Groups
     ("train", ["optimizer={lr: 1}"], "optimizer is a group of settings, not one value; leave it"),
@@ -71,11 +67,7 @@ MISTAKES: list[tuple[str, list[str], str]] = [
 
 @pytest.mark.parametrize(("script", "arguments", "message"), MISTAKES)
 def test_a_mistake_in_the_form_of_an_argument(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    arguments: list[str],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, arguments: list[str], message: str
 ) -> None:
     for path in ("a=b", "hen"):
         (tmp_path / path).touch()
@@ -89,11 +81,8 @@ def test_a_mistake_in_the_form_of_an_argument(
 def test_every_option_of_every_group_builds(group: str) -> None:
     assert choices(group)
     for option in choices(group):
-        extra = ["data.path=x"] if option == "text" else []
-        config = built(f"{group}={option}", *extra)
-        part = getattr(config, group)
-        if group != "model":
-            assert part.name == option
+        config = built(f"{group}={option}", *["data.path=x"] * (option == "text"))
+        assert group == "model" or getattr(config, group).name == option
 
 
 @pytest.mark.parametrize(
@@ -106,22 +95,22 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(model.n_parameters / 1e6, 1) == millions
 
 
-# Parameters without embeddings, and in total, of the experiments that have a baseline.
-LIMITS = {
-    "shakespeare_fast": (810_000, 1_100_000),
-    "shakespeare_bytes": (810_000, 1_100_000),
-    "shakespeare_best": (10_650_000, 11_100_000),
-    "shakespeare_gpu": (10_650_000, 11_100_000),
-}
-
-
-@pytest.mark.parametrize("experiment", LIMITS)
-def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None:
-    config = built(f"experiment={experiment}")
-    gpt = GPT(config.model, config.tokenizer.vocab_size or 256)
-    inner, total = LIMITS[experiment]
-    assert sum(each.numel() for each in gpt.blocks.parameters()) <= inner
-    assert gpt.n_parameters <= total
+@pytest.mark.parametrize(
+    ("names", "inner", "total"),
+    [
+        (("shakespeare_fast", "shakespeare_bytes"), 810_000, 1_100_000),
+        (("shakespeare_best", "shakespeare_gpu"), 10_650_000, 11_100_000),
+    ],
+)
+def test_experiments_are_no_larger_than_their_baselines(
+    names: tuple[str, ...], inner: int, total: int
+) -> None:
+    """In parameters without embeddings, and in total."""
+    for name in names:
+        config = built(f"experiment={name}")
+        gpt = GPT(config.model, config.tokenizer.vocab_size or 256)
+        assert sum(each.numel() for each in gpt.blocks.parameters()) <= inner
+        assert gpt.n_parameters <= total
 
 
 @pytest.mark.parametrize("key", ["prompt", "data.path"])
@@ -129,6 +118,7 @@ def test_experiments_are_no_larger_than_their_baselines(experiment: str) -> None
 @example(text="'all in quotes'")
 @example(text='"Hi"')
 @example(text="???")
+@example(text="\\${x}")
 @given(text=st.text(min_size=1).filter(lambda text: text != "null"))
 def test_free_text_is_taken_literally(key: str, text: str) -> None:
     script = "sample" if key == "prompt" else "train"
@@ -144,11 +134,8 @@ def value_of(override: str) -> object:
 
 
 def test_no_experiment_is_one_of_the_experiments() -> None:
-    assert [each for each, _ in jobs("experiment=null,nullable,not-null", "seed=1")] == [
-        "experiment=none",
-        "experiment=nullable",
-        "experiment=not-null",
-    ]
+    found = [each for each, _ in jobs("experiment=null,nullable,not-null", "seed=1")]
+    assert found == [f"experiment={name}" for name in ("none", "nullable", "not-null")]
     undone = read(["experiment=finetune", "experiment=null", "seed=2"])
     assert composed(*undone) == composed("seed=2")
 
@@ -187,13 +174,6 @@ def test_commas_divide_the_values_of_a_sweep(text: str, values: list[str]) -> No
     assert [value_of(*job) for job in jobs(f"init_from={text}")] == values
 
 
-@settings(max_examples=50)
-@given(text=st.text(alphabet=st.sampled_from("\\${}a:. '\"")) | st.text())
-def test_stored_text_is_literal(text: str) -> None:
-    """Stored settings are resolved, so nothing in them is an interpolation."""
-    assert OmegaConf.create({"text": literal(text)}).text == text
-
-
 def stored(folder: Path, values: Values) -> Path:
     (folder / "config.yaml").write_text(settings_yaml(values), "utf-8")
     return folder / "config.yaml"
@@ -210,12 +190,11 @@ def test_stored_settings_keep_their_types_and_texts(tmp_path: Path, text: str) -
     assert again == values and [*map(type, again.values())] == [*map(type, values.values())]
 
 
-def test_stored_settings_build_the_same(tmp_path: Path) -> None:
+def test_typed_settings_are_stored_as_they_are(tmp_path: Path) -> None:
     config = composed("data=text", "data.path=x", "optimizer.lr=1e-05", "model.dropout=0")
     values = typed(TrainConfig, {**plain_values(config), "name": None})
     again = read_settings(stored(tmp_path, values))
     assert again == values and type(again["model"]["dropout"]) is float
-    assert build(TrainConfig, again) == build(TrainConfig, values)
 
 
 @pytest.mark.parametrize(
