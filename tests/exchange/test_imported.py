@@ -180,9 +180,9 @@ def test_which_tokenizers_cut_a_text_at_its_spaces(fast: Any, name: str, cuts: b
     assert tokenizer.cuts_at_spaces == is_same == cuts
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("pattern", [each for each in PATTERNS if each is not BYTE], ids=str)
-def test_both_engines_cut_at_every_character_alike(pattern: str) -> None:
+def test_both_engines_cut_at_every_character_alike(pattern: str, step: int) -> None:
     """With a token for every pair of bytes, a piece that ends elsewhere has other tokens."""
     tokens = (itertools.product(range(256), repeat=length) for length in (1, 2))
     ranks = {bytes(token): rank for rank, token in enumerate(itertools.chain(*tokens))}
@@ -192,7 +192,7 @@ def test_both_engines_cut_at_every_character_alike(pattern: str) -> None:
     for spelling in (oniguruma(pattern), *SPELLINGS.get(pattern, ())):
         fast = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
         fast.pre_tokenizer = split(spelling)
-        codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+        codes = [code for code in range(0, 0x110000, step) if not 0xD800 <= code < 0xE000]
         for start in range(0, len(codes), 1000):
             block = [chr(code) for code in codes[start : start + 1000]]
             text = "".join(f"a{c}b  {c}1{c}\n'{c}!'l{c} 1" for c in block)
