@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +30,6 @@ from werkzeug.test import Client
 from tensorboard_attention import add_attention, page
 from tensorboard_attention.export import STATIC
 from tensorboard_attention.plugin import AttentionPlugin
-from tensorboard_attention.tests.chromium import chromium
 
 # Tests assert no timings.
 settings.register_profile("no-deadline", deadline=None)
@@ -36,24 +37,22 @@ settings.load_profile("no-deadline")
 
 READ = """all => all.map(each =>
     [Number(each.dataset.place), Number(each.querySelector("b").textContent)])"""
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 HOSTILE = '<img src=x onerror="document.title=1"></script><script>document.title=2</script><!--'
 ODD_RUN = 'odd &run="<b>" #1%'
-
+TEXT = [f"t{i}" for i in range(8)]
+REFRESH = 10_000  # milliseconds between the tab's checks for new steps
 
 Get = Callable[..., tuple[int, bytes]]
 
 
-def served(logs: Path) -> Get:
-    """The routes of the tab over a log folder: `get(route, **query)` returns status and content."""
-    plugin = AttentionPlugin(TBContext(logdir=str(logs)))
-    plugin.is_active()
-    routes = plugin.get_plugin_apps()
-
-    def get(route: str, **query: str) -> tuple[int, bytes]:
-        answer = Client(routes[route]).get(query_string=query)
-        return answer.status_code, answer.data
-
-    return get
+@cache
+def chromium() -> sync_api.Browser:
+    """One for all tests of a process: to start it takes longer than most of them."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    return sync_api.sync_playwright().start().chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
 @pytest.fixture(scope="session")
@@ -90,11 +89,17 @@ def tensorboard(logs: Path) -> str:
     return server.launch()
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A TensorBoard, and its log folder, which is still empty."""
-    logs = tmp_path_factory.mktemp("logs")
-    return tensorboard(logs), logs
+def served(logs: Path) -> Get:
+    """The routes of the tab over a log folder: `get(route, **query)` returns status and content."""
+    plugin = AttentionPlugin(TBContext(logdir=str(logs)))
+    plugin.is_active()
+    routes = plugin.get_plugin_apps()
+
+    def get(route: str, **query: str) -> tuple[int, bytes]:
+        answer = Client(routes[route]).get(query_string=query)
+        return answer.status_code, answer.data
+
+    return get
 
 
 def causal_maps(step: int, layers: int = 2, heads: int = 2, n: int = 24) -> list[Tensor]:
@@ -105,13 +110,19 @@ def causal_maps(step: int, layers: int = 2, heads: int = 2, n: int = 24) -> list
 
 
 def log(
-    folder: Path, *steps: int, n: int = 8, heads: int = 2, tokens: list[str] | None = None
+    folder: Path,
+    *steps: int,
+    tokens: Sequence[str] = TEXT,
+    maps: Sequence[Any] | None = None,
+    tag: str = "probe",
+    purge_step: int | None = None,
+    **given: Any,
 ) -> None:
-    writer = SummaryWriter(str(folder))
-    for step in steps:
-        texts = tokens or [f"t{i}" for i in range(n)]
-        add_attention(writer, "probe", causal_maps(step, heads=heads, n=len(texts)), texts, step)
-    writer.close()
+    """Log maps of these tokens: by default, random causal attention that differs by step."""
+    with SummaryWriter(str(folder), purge_step=purge_step) as writer:
+        for step in steps:
+            logged = maps or causal_maps(step, n=len(tokens))
+            add_attention(writer, tag, logged, tokens, step, **given)
 
 
 def shown_byte(weight: np.ndarray) -> np.ndarray:
@@ -196,73 +207,65 @@ class Tab(Watched):
         assert self.errors == []
 
 
+OpenTab = Callable[..., Tab]
+
+
 @pytest.fixture(scope="module")
-def site(address: tuple[str, Path], browser: sync_api.Browser) -> dict[str, str]:
-    """The address, now of a folder with runs, and the text of the tab while it was empty."""
-    url, logs = address
-    empty = Tab(browser, f"{url}#attention")
-    said = {"url": url, "empty": empty["main"].inner_text()}
-    empty.close()
-    scalars = SummaryWriter(str(logs / "scalars alone"))
-    scalars.add_scalar("loss", 1.0, 0)
-    scalars.close()
-    odd = SummaryWriter(str(logs / ODD_RUN))
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log folder with runs, for more of them."""
+    logs = tmp_path_factory.mktemp("logs")
+    with SummaryWriter(str(logs / "scalars alone")) as writer:
+        writer.add_scalar("loss", 1.0, 0)
     tokens = ["Once", HOSTILE, " \n", "\u202e", "Once", "x" * 300]
-    for step in (0, 5):
-        maps = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(step)).softmax(-1)
-        add_attention(odd, HOSTILE, [maps], tokens, step)
-    add_attention(odd, "long", [torch.eye(600).tril()[None, None]], ["word"] * 600, 0)
-    odd.close()
+    maps = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    log(logs / ODD_RUN, 0, 5, tokens=tokens, maps=[maps], tag=HOSTILE)
+    whole = [torch.eye(600).tril()[None, None]]
+    log(logs / ODD_RUN, 0, tokens=["word"] * 600, maps=whole, tag="long")
     # The newest run.
-    trained = SummaryWriter(str(logs / "trained"))
-    for step in (0, 3, 6):
-        add_attention(trained, "attention", causal_maps(step), [f" w{i}" for i in range(24)], step)
-    trained.close()
-    return said
+    log(logs / "trained", 0, 3, 6, tokens=[f" w{i}" for i in range(24)], tag="attention")
+    return logs
+
+
+@pytest.fixture(scope="module")
+def url(logs: Path) -> str:
+    return tensorboard(logs)
 
 
 @pytest.fixture
-def logs(site: dict[str, str], address: tuple[str, Path]) -> Path:
-    """The log folder of the site, for more runs."""
-    return address[1]
+def opened(browser: sync_api.Browser) -> Iterator[OpenTab]:
+    """Opens tabs, and closes them."""
+    tabs: list[Tab] = []
+
+    def open_it(url: str, frame: bool = False, width: int = 1280, height: int = 900) -> Tab:
+        tabs.append(Tab(browser, url, frame, width, height))
+        return tabs[-1]
+
+    yield open_it
+    for tab in tabs:
+        tab.close()
 
 
-@contextmanager
-def tabs(browser: sync_api.Browser, url: str) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs of a TensorBoard at a view, and closes them: the tab alone, or in the `frame` of
-    TensorBoard, which takes longer to load than most tests."""
-    opened = []
+@pytest.fixture
+def open_tab(url: str, opened: OpenTab) -> OpenTab:
+    """Opens the tab at a view: alone, or in the `frame` of TensorBoard, which takes longer to load
+    than most tests."""
 
     def open_it(
         width: int = 1280, height: int = 900, frame: bool = False, **link: str | int
     ) -> Tab:
         parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
         page = "" if frame else "data/plugin_entry.html?name=attention"
-        opened.append(Tab(browser, f"{url}{page}#attention{parts}", frame, width, height))
-        return opened[-1]
+        return opened(f"{url}{page}#attention{parts}", frame, width, height)
 
-    yield open_it
-    for tab in opened:
-        tab.close()
+    return open_it
 
 
 @pytest.fixture
-def open_tab(site: dict[str, str], browser: sync_api.Browser) -> Iterator[Callable[..., Tab]]:
-    with tabs(browser, site["url"]) as open_it:
-        yield open_it
+def open_page(opened: OpenTab, tmp_path: Path) -> OpenTab:
+    """Writes a page to heads.html, and opens it."""
 
-
-@pytest.fixture
-def open_page(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
-    """Writes a page to heads.html, opens it, and closes it."""
-    opened = []
-
-    def open_it(entries: list, width: int = 1280, **options: str) -> Tab:
+    def open_it(entries: list, **options: str) -> Tab:
         page(tmp_path / "heads.html", entries, **options)
-        url = (tmp_path / "heads.html").as_uri()
-        opened.append(Tab(browser, url, frame=False, width=width))
-        return opened[-1]
+        return opened((tmp_path / "heads.html").as_uri())
 
-    yield open_it
-    for tab in opened:
-        tab.close()
+    return open_it

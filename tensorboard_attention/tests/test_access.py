@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright import sync_api
 
-from tensorboard_attention.tests.conftest import Tab
+from tensorboard_attention.tests.conftest import OpenTab
 
 pytestmark = pytest.mark.long
 
 
-def test_tokens_are_reached_and_read_without_a_mouse(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_tokens_are_reached_and_read_without_a_mouse(logs: Path, open_tab: OpenTab) -> None:
     tab = open_tab(run="trained", token=5, layer=1, head=1)
     text = tab.root.get_by_role("listbox", name="Tokens of the text")
     assert text.get_by_role("option").count() == 24
@@ -43,7 +40,7 @@ SMALL = """() => [...document.querySelectorAll("main *")].filter((each) =>
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_no_text_is_smaller_than_12_pixels(open_tab: Callable[..., Tab], width: int) -> None:
+def test_no_text_is_smaller_than_12_pixels(open_tab: OpenTab, width: int) -> None:
     tab = open_tab(
         run="trained", run2="trained", step2=0, difference=1, sort="entropy", width=width
     )
@@ -53,7 +50,7 @@ def test_no_text_is_smaller_than_12_pixels(open_tab: Callable[..., Tab], width: 
     assert tab["main"].evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
 
 
-def test_a_phone_shows_the_tab_alone(open_tab: Callable[..., Tab]) -> None:
+def test_a_phone_shows_the_tab_alone(open_tab: OpenTab) -> None:
     """At the address that train.py prints."""
     tab = open_tab(width=400, height=800)
     page = tab.page

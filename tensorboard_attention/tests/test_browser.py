@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
+import torch
 from playwright import sync_api
 
-from tensorboard_attention.tests.conftest import HOSTILE, ODD_RUN, Tab, causal_maps
+from tensorboard_attention.tests.conftest import (
+    HOSTILE,
+    ODD_RUN,
+    OpenTab,
+    causal_maps,
+    log,
+    tensorboard,
+)
 
 
 def allowed(weight: float) -> float:
@@ -19,11 +27,13 @@ def allowed(weight: float) -> float:
     return (np.sqrt(weight) + 0.5 / 255) ** 2 - weight + 0.0006
 
 
-def test_an_empty_log_shows_how_to_log_maps(site: dict[str, str]) -> None:
-    assert "No attention maps yet" in site["empty"] and "add_attention" in site["empty"]
+def test_an_empty_log_shows_how_to_log_maps(tmp_path: Path, opened: OpenTab) -> None:
+    tab = opened(f"{tensorboard(tmp_path)}#attention", frame=True)
+    said = tab["main"].inner_text()
+    assert "No attention maps yet" in said and "add_attention" in said
 
 
-def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str, str]) -> None:
+def test_runs_and_steps_are_listed(open_tab: OpenTab, url: str) -> None:
     tab = open_tab()
     assert tab.shown() == [["trained", "attention", 6]], "the newest run at its last step"
     runs = tab[".picker select >> nth=0"].locator("option").all_inner_texts()
@@ -31,10 +41,10 @@ def test_runs_and_steps_are_listed(open_tab: Callable[..., Tab], site: dict[str,
     assert tab[".stepper output >> nth=0"].inner_text() == "6 (3 of 3)"
     assert tab[".head"].count() == 4 and tab[".kinds span"].count() == 4
     assert "· a space" in tab[".side"].inner_text()
-    assert all(url.startswith((site["url"], "data:", "blob:")) for url in tab.asked)
+    assert all(asked.startswith((url, "data:", "blob:")) for asked in tab.asked)
 
 
-def test_a_token_shows_the_logged_weights(open_tab: Callable[..., Tab]) -> None:
+def test_a_token_shows_the_logged_weights(open_tab: OpenTab) -> None:
     """In both directions, for a head of the last layer, at the last step."""
     tab = open_tab(layer=1, head=1)
     weights = causal_maps(6)[1][0, 1].numpy()
@@ -67,7 +77,38 @@ ENDS = """(all) => all.map((path) => {
 })"""
 
 
-def test_keys(open_tab: Callable[..., Tab]) -> None:
+@pytest.mark.long
+def test_a_token_of_cross_attention_shows_the_logged_weights(logs: Path, open_tab: OpenTab) -> None:
+    """Of a query; and of a key, whose places come before those of the queries."""
+    target, source = [f"t{i}" for i in range(4)], [f"s{i}" for i in range(6)]
+    logits = 2 * torch.randn(2, 1, 3, 4, 6, generator=torch.Generator().manual_seed(0))
+    maps = [*logits.softmax(-1)]
+    log(logs / "cross", 1, tokens=target, maps=maps, key_tokens=source)
+    weights = maps[1][0, 1]
+    tab = open_tab(run="cross", layer=1, head=1)
+    tokens = tab[".panel:not([hidden]) .token"].all_text_contents()
+    assert tokens == ["s0", "s1", "s2", "s3", "s4", "s5", "t0", "t1", "t2", "t3"]
+    heading = tab[".panel:not([hidden]) .lists h4"]
+    assert "attends to" in heading.inner_text(), "a query is chosen first"
+    tab = open_tab(run="cross", layer=1, head=1, token=2)
+    heading = tab[".panel:not([hidden]) .lists h4"]
+    listed = tab.listed("to")
+    assert sorted(listed) == [4, 5, 6, 7, 8, 9], "the places of the keys"
+    for place, weight in listed.items():
+        assert abs(weight - weights[2, place - 4]) < 0.01
+    assert heading.all_text_contents() == ["t2 attends to"]
+    lines = tab[".panel:not([hidden]) .lines .to"].count()
+    assert lines == sum(weight > 0.01 for weight in listed.values())
+    assert tab[".panel:not([hidden]) .lines .from"].count() == 0
+    tab[".panel:not([hidden]) .token[data-place='5']"].click()  # the second key
+    listed = tab.listed("from")
+    assert sorted(listed) == [0, 1, 2, 3] and not tab.listed("to")
+    for place, weight in listed.items():
+        assert abs(weight - weights[place, 1]) < 0.01
+    assert heading.all_text_contents() == ["s1 is attended to by"]
+
+
+def test_keys(open_tab: OpenTab) -> None:
     tab = open_tab(layer=0, head=0, token=2)
     title = tab[".panel h2 >> nth=0"]
     tab[".head >> nth=0"].click()
@@ -107,7 +148,7 @@ def test_keys(open_tab: Callable[..., Tab]) -> None:
     assert "token=23&p.attention.zoom=4%2C0.7%2C0.7" in last.page.url
 
 
-def test_space_plays_where_it_has_nothing_to_press(open_tab: Callable[..., Tab]) -> None:
+def test_space_plays_where_it_has_nothing_to_press(open_tab: OpenTab) -> None:
     """Also from the head and from the token that were clicked; keys work beside a checkbox."""
     for part, title in ((".head >> nth=1", "L0H1"), (".token >> nth=4", "L0H0")):
         tab = open_tab(run="trained", step=0, layer=0, head=0, token=1)
@@ -125,7 +166,7 @@ def test_space_plays_where_it_has_nothing_to_press(open_tab: Callable[..., Tab])
     sync_api.expect(tab[".panel h2 >> nth=0"]).to_contain_text("L1H0")
 
 
-def test_a_link_opens_in_a_tab_that_is_open(open_tab: Callable[..., Tab]) -> None:
+def test_a_link_opens_in_a_tab_that_is_open(open_tab: OpenTab) -> None:
     tab = open_tab(layer=0, head=1, token=3, frame=True)
     link = {"run": ODD_RUN, "tag": HOSTILE, "token": 2}
     parts = "".join(f"&p.attention.{key}={quote(str(value))}" for key, value in link.items())
@@ -144,7 +185,7 @@ def test_a_link_opens_in_a_tab_that_is_open(open_tab: Callable[..., Tab]) -> Non
 
 
 @pytest.mark.long
-def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
+def test_a_long_map_is_cut_and_zooms(open_tab: OpenTab) -> None:
     tab = open_tab(run=ODD_RUN, tag="long", token=256)
     sync_api.expect(tab["canvas.picture >> nth=0"]).to_have_class("picture zoomed")
     tab["[aria-label^='Whole map']"].click()
@@ -180,7 +221,7 @@ def test_a_long_map_is_cut_and_zooms(open_tab: Callable[..., Tab]) -> None:
     assert centred and abs(int(centred[1]) - 500) < 22  # of 45 that are seen
 
 
-def test_a_token_stays_under_the_pointer(open_tab: Callable[..., Tab]) -> None:
+def test_a_token_stays_under_the_pointer(open_tab: OpenTab) -> None:
     token = open_tab(run=ODD_RUN, tag="long", token=0)[".token[data-place='500'] >> nth=0"]
     token.evaluate("each => each.scrollIntoView({ block: 'end' })")  # at the edge of the text
     before = token.bounding_box()
@@ -190,7 +231,7 @@ def test_a_token_stays_under_the_pointer(open_tab: Callable[..., Tab]) -> None:
 
 
 def test_two_runs_are_compared_and_a_link_restores_the_view(
-    open_tab: Callable[..., Tab], browser: sync_api.Browser
+    open_tab: OpenTab, opened: OpenTab
 ) -> None:
     tab = open_tab(layer=0, head=1, token=1)
     tab[".sorting select"].select_option("mean distance")
@@ -203,16 +244,15 @@ def test_two_runs_are_compared_and_a_link_restores_the_view(
     tab[".chart polyline.view1 >> nth=3"].wait_for(state="attached")  # the curves of both
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
-    again = Tab(browser, tab.page.url, frame=False)
+    again = opened(tab.page.url)
     assert again.shown() == views
     assert again[".panel h2 >> nth=0"].inner_text().startswith("L0H1")
     assert again[".token.focus >> nth=0"].get_attribute("data-place") == "1"
     assert again[".sorting select"].input_value() == "mean distance"
-    again.close()
 
 
 @pytest.mark.long
-def test_lightness_alone_shows_the_weight(open_tab: Callable[..., Tab]) -> None:
+def test_lightness_alone_shows_the_weight(open_tab: OpenTab) -> None:
     """Maps are readable without colour vision. No weight has the colour of the future."""
     code = """(_, dark) => import(new URL("colours.js", document.baseURI)).then(
         ({ scale, future }) => [...scale(dark), future(dark)])"""
@@ -227,7 +267,7 @@ def test_lightness_alone_shows_the_weight(open_tab: Callable[..., Tab]) -> None:
         assert pixels[256] not in pixels[:256]
 
 
-def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
+def test_a_hostile_token_is_text(open_tab: OpenTab) -> None:
     tab = open_tab(run=ODD_RUN, tag=HOSTILE, token=1)
     assert HOSTILE[:20].replace(" ", "·") in tab[".text >> nth=0"].inner_text()
     assert tab["main img"].count() == tab["main script"].count() == 0
@@ -236,7 +276,7 @@ def test_a_hostile_token_is_text(open_tab: Callable[..., Tab]) -> None:
 
 
 @pytest.mark.long
-def test_a_link_to_missing_views_shows_the_nearest(open_tab: Callable[..., Tab]) -> None:
+def test_a_link_to_missing_views_shows_the_nearest(open_tab: OpenTab) -> None:
     tab = open_tab(run="gone", step=4, layer=9, head=9, token=99, sort="luck")
     assert tab.shown() == [["trained", "attention", 3]]
     assert tab[".panel h2 >> nth=0"].inner_text() == "L1H1"

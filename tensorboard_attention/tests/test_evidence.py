@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from playwright import sync_api
 
 from tensorboard_attention.evidence import NAME, read_evidence
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, log, served
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, log, served
 from tensorboard_attention.tests.test_live import REFRESH
 
 SPELLED = [" Mia", " sang", HOSTILE, "."]
@@ -103,9 +102,7 @@ def test_the_server_answers_with_it(tmp_path: Path) -> None:
     assert [get("/evidence", run=run)[0] for run in ("two", "three", "..")] == [404] * 3
 
 
-def test_a_head_has_the_name_that_many_texts_gave_it(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_a_head_has_the_name_that_many_texts_gave_it(logs: Path, open_tab: OpenTab) -> None:
     """At the step of the evidence; at others, that which was logged."""
     log(logs / "judged", 0, 5)
     write(logs / "judged", EVIDENCE)
@@ -138,7 +135,7 @@ def test_a_head_has_the_name_that_many_texts_gave_it(
 
 
 def test_need_is_told_with_its_halves_and_the_kinds_of_which_both_are_positive(
-    logs: Path, open_tab: Callable[..., Tab]
+    logs: Path, open_tab: OpenTab
 ) -> None:
     log(logs / "needed", 5)
     write(logs / "needed", EVIDENCE)
@@ -152,9 +149,7 @@ def test_need_is_told_with_its_halves_and_the_kinds_of_which_both_are_positive(
     assert card.locator(".measured").inner_text() == "on 2 validation documents, over 7 tokens"
 
 
-def test_the_tab_shows_the_passages_of_heads_and_neurons(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_the_tab_shows_the_passages_of_heads_and_neurons(logs: Path, open_tab: OpenTab) -> None:
     log(logs / "passages", 5)
     write(logs / "passages", EVIDENCE)
     tab = open_tab(run="passages", layer=1, head=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from playwright import sync_api
 
 from tensorboard_attention import encode
-from tensorboard_attention.tests.conftest import HOSTILE, Tab
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab
 from tensorboard_attention.tests.events import HEADER, LOGGED, event, write
 
 pytestmark = pytest.mark.long
@@ -30,7 +29,7 @@ COUNT = """() => {
 }"""
 
 
-def test_maps_that_inflate_to_too_much(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_maps_that_inflate_to_too_much(logs: Path, open_tab: OpenTab) -> None:
     packer, zeros = zlib.compressobj(), bytes(2**24)
     bomb = b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()  # 1 MB, of 1 GB
     large = json.loads(encode([torch.ones(1, 100, 1, 1)], ["a"])[0])
@@ -56,7 +55,7 @@ def test_maps_that_inflate_to_too_much(logs: Path, open_tab: Callable[..., Tab])
     assert notice.inner_text() == ""
 
 
-def test_what_is_skipped_is_listed(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_what_is_skipped_is_listed(logs: Path, open_tab: OpenTab) -> None:
     name = HOSTILE.replace("/", "|")
     write(logs / name, event(0), event(1, b"[" * 9_999))
     tab = open_tab(run=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,12 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
-from tensorboard_attention.tests.conftest import Tab, causal_maps, log, shown_byte
+from tensorboard_attention.tests.conftest import OpenTab, causal_maps, log, shown_byte
 
 REFRESH = 10_000  # milliseconds between checks for new steps
 
 
-def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: OpenTab) -> None:
     log(logs / "growing", 0)
     tab = open_tab(run="growing", layer=1, head=1, token=2)
     assert tab.shown() == [["growing", "probe", 0]]
@@ -29,9 +28,7 @@ def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: Callable[..., Tab]) 
 
 
 @pytest.mark.long
-def test_scores_and_curves_are_those_that_were_logged(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_scores_and_curves_are_those_that_were_logged(logs: Path, open_tab: OpenTab) -> None:
     """Of four tokens that attend evenly."""
     maps = [(torch.ones(4, 4).tril() / torch.arange(1, 5)[:, None]).repeat(1, 2, 1, 1)]
     with SummaryWriter(str(logs / "scored")) as writer:
@@ -51,7 +48,7 @@ def test_scores_and_curves_are_those_that_were_logged(
 
 
 @pytest.mark.long
-def test_a_curve_is_cut_where_the_text_changes(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_a_curve_is_cut_where_the_text_changes(logs: Path, open_tab: OpenTab) -> None:
     with SummaryWriter(str(logs / "two texts")) as writer:
         for step in (0, 5, 10, 15, 20):
             text, value = ("abcabcabcabc", 0.1) if step < 10 else ("xyzxyzxy", 0.7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from playwright import sync_api
 
 from tensorboard_attention.losses import NAME, read_losses
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, log
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, log
 from tensorboard_attention.tests.test_live import REFRESH
 
 LOSSES: dict[str, Any] = {
@@ -69,7 +68,7 @@ def test_anything_else_is_refused(tmp_path: Path, found: object) -> None:
         read_losses(events.write_losses(tmp_path, found))
 
 
-def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: OpenTab) -> None:
     log(logs / "learned", 0, 100)
     events.write_losses(logs / "learned", changed("steps", to={"20": LOSSES["steps"]["20"]}))
     tab = open_tab(run="learned")
@@ -109,7 +108,7 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: Callable[...,
 
 
 def test_without_a_floor_colours_go_from_the_least_to_the_largest_loss(
-    logs: Path, open_tab: Callable[..., Tab]
+    logs: Path, open_tab: OpenTab
 ) -> None:
     log(logs / "unbounded", 0)
     events.write_losses(logs / "unbounded", changed("floor", to=None))
@@ -125,7 +124,7 @@ def test_without_a_floor_colours_go_from_the_least_to_the_largest_loss(
     sync_api.expect(notes.last).to_have_text("The palest colour is 4.000, the strongest 30.0.")
 
 
-def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: OpenTab) -> None:
     """The losses of the probe above their floors, and what can come after the chosen token."""
     rows = [[["b", 0.9, 1.0]], [[HOSTILE, 0.25, 0.5], ["d", 0.2, None]], [["a", 1, 0]]]
     header = {**events.HEADER, "losses": [None, 2.5, 1.0], "floor": [0, 1.75, 1.5], "next": rows}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tensorboard_attention import encode, page
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, causal_maps
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, Tab, causal_maps
 
 TOKENS = [f" w{i}" for i in range(24)]
 ENTRIES = [("probe", step, encode(causal_maps(step), TOKENS)) for step in (0, 5, 10)]
@@ -31,7 +31,7 @@ def controls(tab: Tab) -> set[str]:
     return {each for each in names if not each.startswith("layer ")}
 
 
-def test_a_page_has_a_heading(open_page: Open) -> None:
+def test_a_page_has_a_heading(open_page: OpenTab) -> None:
     tab = open_page(ENTRIES, title=HOSTILE, about=f"A {HOSTILE} model.", run="my run")
     assert tab["h1"].inner_text() == tab.page.title() == HOSTILE
     assert tab[".about p"].inner_text() == f"A {HOSTILE} model."
@@ -39,7 +39,7 @@ def test_a_page_has_a_heading(open_page: Open) -> None:
     assert tab["img"].count() == 0 and len(tab.asked) == 1, "the page itself"
 
 
-def test_a_page_with_several_steps_plays(open_page: Open) -> None:
+def test_a_page_with_several_steps_plays(open_page: OpenTab) -> None:
     tab = open_page(ENTRIES, run="my run")
     names = controls(tab)
     assert {"Step", "Play through training", "Compare"} <= names
@@ -54,7 +54,7 @@ def test_a_page_with_several_steps_plays(open_page: Open) -> None:
     assert [json.loads(each)[0][2] for each in seen] == [0, 5, 10]
 
 
-def test_space_scrolls_a_page_of_one_step(open_page: Open) -> None:
+def test_space_scrolls_a_page_of_one_step(open_page: OpenTab) -> None:
     tab = open_page(ENTRIES[:1])
     tab.page.set_viewport_size({"width": 1280, "height": 300})
     tab.page.keyboard.press(" ")
@@ -70,7 +70,7 @@ def test_a_page_takes_little_more_than_its_maps(tmp_path: Path) -> None:
     assert (tmp_path / "heads.html").stat().st_size - maps < 88_500
 
 
-def test_headers_come_back(open_page: Open) -> None:
+def test_headers_come_back(open_page: OpenTab) -> None:
     """With all of their fields, whatever these are called."""
     more = {"note": "N" * 500, "__proto__": 3}
     entries = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,10 @@ import pytest
 from PIL import Image
 
 from tensorboard_attention import encode
-from tensorboard_attention.tests.conftest import HOSTILE, Tab, causal_maps, log, shown_byte
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, causal_maps, log, shown_byte
 
 
-def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: Callable[..., Tab]) -> None:
+def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: OpenTab) -> None:
     """As colours of the picture: the palette's, for each cell, and the future's; and as numbers."""
     log(logs / "numbers", 0, tokens=list("abcdefgh"))
     tab = open_tab(run="numbers", layer=1, head=0, token=-1)
@@ -41,7 +40,7 @@ def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: Callable[..., 
         assert picture.getpixel((at[0], at[1])) == colours[byte]
 
 
-def test_hostile_names_and_tokens_are_saved(open_page: Callable[..., Tab]) -> None:
+def test_hostile_names_and_tokens_are_saved(open_page: OpenTab) -> None:
     tokens = [HOSTILE, "\x00\x1b", '"', "\ud800", "=1+1", "c,d", "line\n"]
     tab = open_page([("probe", 0, encode(causal_maps(0, 1, 1, 7), tokens))])
     lines = tab.table()

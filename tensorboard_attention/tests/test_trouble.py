@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from playwright import sync_api
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
-from tensorboard_attention.tests.conftest import Tab, causal_maps, log, serve
+from tensorboard_attention.tests.conftest import OpenTab, Tab, causal_maps, log, serve
 
 pytestmark = pytest.mark.long
 
@@ -22,9 +21,7 @@ def broken_maps() -> list[torch.Tensor]:
     return maps
 
 
-def test_weights_that_are_not_finite_are_not_zeros(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_weights_that_are_not_finite_are_not_zeros(logs: Path, open_tab: OpenTab) -> None:
     """In files and lists, those of row 3 are unknown; the zeros of other rows are 0."""
     maps = broken_maps()
     maps[1][0, 0, 3] = torch.nan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_attention import add_attention
-from tensorboard_attention.tests.conftest import Tab, causal_maps
+from tensorboard_attention.tests.conftest import OpenTab, Tab, causal_maps
 
 TOKENS = [f" w{i}" for i in range(24)]
 
@@ -29,9 +28,7 @@ def labels(tab: Tab) -> list[str]:
     return tab[".wiring .edge"].evaluate_all("all => all.map((one) => one.ariaLabel)")
 
 
-def test_edges_follow_the_step_and_select_both_heads(
-    logs: Path, open_tab: Callable[..., Tab]
-) -> None:
+def test_edges_follow_the_step_and_select_both_heads(logs: Path, open_tab: OpenTab) -> None:
     with SummaryWriter(str(logs / "wired")) as writer:
         for step, share in ((0, 0.01), (10, 0.62)):
             maps, where = causal_maps(step), {"wiring": "a song"}
