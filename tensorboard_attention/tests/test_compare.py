@@ -1,10 +1,9 @@
-"""Twins of heads: each finds its like, and overlaps are those of a loop."""
+"""Comparing two models or steps: the twins of heads, and the difference of their maps."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +11,17 @@ import pytest
 import torch
 from playwright import sync_api
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention, encode, match_heads
+from tensorboard_attention import encode, match_heads
 from tensorboard_attention.summary import decode
-from tensorboard_attention.tests.conftest import Tab, causal_maps, served
-
-
-def test_permuted_heads_find_each_other() -> None:
-    maps = causal_maps(3, layers=2, heads=3, n=9)
-    order = torch.randperm(6, generator=torch.Generator().manual_seed(0)).tolist()
-    flat = [maps[place // 3][:, place % 3] for place in order]
-    moved = [torch.stack(flat[:3], 1), torch.stack(flat[3:], 1)]
-    twins = match_heads(maps, moved)
-    assert len(twins) == 6
-    for (layer, head), (other_layer, other_head), overlap in twins:
-        assert order[3 * other_layer + other_head] == 3 * layer + head
-        assert overlap == pytest.approx(1, abs=1e-6)
+from tensorboard_attention.tests.conftest import (
+    TEXT,
+    OpenTab,
+    causal_maps,
+    log,
+    served,
+    shown_byte,
+)
 
 
 def test_the_overlap_of_two_heads_by_hand() -> None:
@@ -74,14 +67,10 @@ def permuted(maps: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.long
-def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: Callable[..., Tab]) -> None:
-    tokens, maps = [f" w{i}" for i in range(24)], causal_maps(6)
-    for name, logged in (("one", maps), ("two", permuted(maps))):
-        writer = SummaryWriter(str(logs / name))
-        add_attention(writer, "attention", logged, tokens, 6)
-        writer.close()
-    link = {"run": "one", "run2": "two", "layer": 0, "head": 1}
-    tab = open_tab(**link, difference=1)
+def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: OpenTab) -> None:
+    log(logs / "one", 6, maps=(maps := causal_maps(6, n=8)))
+    log(logs / "two", 6, maps=permuted(maps))
+    tab = open_tab(run="one", run2="two", layer=0, head=1, difference=1)
     titles = tab[".panel:not([hidden]) h2"]
     told = tab["p[role=status] >> nth=0"]
     sync_api.expect(titles.nth(1)).to_have_text("L1H0 · two, step 6")
@@ -100,24 +89,52 @@ def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: Callable[
 
 
 def test_the_server_matches_what_was_logged(tmp_path: Path) -> None:
-    tokens, maps = list("abcdefgh"), causal_maps(1, n=8)
-    for name, logged, texts in (
-        ("one", maps, tokens),
-        ("two", permuted(maps), tokens),
-        ("other", maps, tokens[::-1]),
-    ):
-        writer = SummaryWriter(str(tmp_path / name))
-        add_attention(writer, "probe", logged, texts, 0)
-        writer.close()
+    maps = causal_maps(1, n=8)
+    log(tmp_path / "one", 0, maps=maps)
+    log(tmp_path / "two", 0, maps=permuted(maps))
+    log(tmp_path / "other", 0, maps=maps, tokens=TEXT[::-1])
     get = served(tmp_path)
     query = {"run": "one", "tag": "probe", "step": "0", "tag2": "probe", "step2": "0"}
     answer = json.loads(get("/twins", run2="two", **query)[1])
     found = {tuple(row[:2]): tuple(row[2:4]) for row in answer}
     assert found == {(layer, head): (1 - layer, 1 - head) for layer in (0, 1) for head in (0, 1)}
     assert [get("/twins", run2=run, **query)[0] for run in ("other", "none")] == [404, 404]
-    header, packed = encode(maps, tokens)
-    for layer, decoded in zip(maps, decode(json.loads(header), packed), strict=True):
-        assert np.abs(np.sqrt(layer.numpy()) - np.sqrt(decoded)).max() <= 0.5 / 255 + 1e-6
+    header, packed = encode(maps, TEXT)
     for damaged in (packed[:-9], zlib.compress(bytes(10**6))):
         with pytest.raises((ValueError, zlib.error)):
             decode(json.loads(header), damaged)
+
+
+MINUS = "\u2212"
+
+
+@pytest.mark.long
+def test_the_difference_of_two_views(logs: Path, open_tab: OpenTab) -> None:
+    """Its cells, signs and numbers are those of the logged weights, first minus second."""
+    log(logs / "differ", 0, 1)
+    tab = open_tab(run="differ", step=1, run2="differ", step2=0, layer=1, head=1)
+    assert tab[".panel.difference"].is_hidden()
+    tab["button:has-text('Difference')"].click()
+    panel = tab[".panel.difference"]
+    sync_api.expect(panel.locator("h2")).to_have_text("L1H1 · step 1 minus step 0")
+    one, two = (shown_byte(causal_maps(step, n=8)[1][0, 1].numpy()) for step in (1, 0))
+    lines = tab.table(".panel.difference")
+    assert len(lines) == 36
+    for line in lines:
+        at = int(line["query"]), int(line["key"])
+        assert float(line["difference"]) == pytest.approx(one[at] - two[at], abs=1e-5)
+    # The readout of a cell.
+    canvas = panel.locator("canvas")
+    box = canvas.bounding_box()
+    assert box
+    canvas.hover(position={"x": box["width"] - 10, "y": box["height"] - 10})
+    one_is, two_is, difference = one[7, 7], two[7, 7], one[7, 7] - two[7, 7]
+    sign = MINUS if difference < 0 else "+"
+    sync_api.expect(panel.locator(".readout")).to_have_text(
+        f"7 t7 → 7 t7: {one_is:.3f} {MINUS} {two_is:.3f} = {sign}{abs(difference):.3f}"
+    )
+    ticks = panel.locator(".ticks span").all_inner_texts()
+    assert ticks == [f"{MINUS}1", f"{MINUS}.25", f"{MINUS}.05", "0", "+.05", "+.25", "+1"]
+    assert "more in step 0" in panel.locator(".more").inner_text()
+    tab.page.keyboard.press("d")
+    sync_api.expect(panel).to_be_hidden()
