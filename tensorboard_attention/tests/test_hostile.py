@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,128 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
+from tensorboard_attention import encode
 from tensorboard_attention.index import Index
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import served
-from tensorboard_attention.tests.events import NAME, event, look, write
+from tensorboard_attention.tests.events import (
+    HEADER,
+    MAPS,
+    NAME,
+    TOKENS,
+    event,
+    framed,
+    head,
+    look,
+    write,
+)
+
+TWO_LAYERS = json.loads(encode(2 * MAPS, TOKENS)[0])
+
+
+def counted(file: str, name: str) -> int:
+    """A number that Linux keeps of this process."""
+    lines = Path(f"/proc/self/{file}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux counts")
+def test_a_huge_record_is_skipped(tmp_path: Path) -> None:
+    """Also one that is longer than the file, with damage after it, and 10 GB of nothing."""
+    path = write(tmp_path / "run", event(1))
+    with path.open("ab") as file:
+        file.write(head(3 * 2**30))
+        file.truncate(file.tell() + 3 * 2**30 + 4)
+        file.seek(0, os.SEEK_END)
+        file.write(framed(event(2)))
+    path = write(tmp_path / "unfinished", event(4))
+    with path.open("ab") as file:
+        file.write(head(2**62))
+        file.truncate(2**33)
+    (tmp_path / "nothing").mkdir()
+    with (tmp_path / "nothing" / NAME).open("wb") as file:
+        file.truncate(10**10)
+    with (write(tmp_path / "damaged", event(5))).open("ab") as file:
+        file.write(b"\0\0\0\4\0\0\0\0")
+        file.truncate(2**33)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the largest memory so far
+    before = counted("status", "VmHWM")
+    get = served(tmp_path)
+    found = json.loads(get("/runs")[1])
+    assert counted("status", "VmHWM") - before < 500e3
+    before = counted("io", "rchar")
+    get("/runs")
+    assert counted("io", "rchar") - before < 1e6, "what has not changed is read again"
+    expected = {"damaged": [5], "run": [1, 2], "unfinished": [4]}
+    assert found["steps"] == {run: {"probe": steps} for run, steps in expected.items()}
+    assert [note.partition("events")[0] for note in found["notes"]] == [
+        "damaged/",
+        "nothing/",
+        "run/",
+    ]
+    assert "it has more than 64 MB" in found["notes"][2]
+
+
+def test_records_are_read_once_they_are_whole(tmp_path: Path) -> None:
+    """Those that are being written are no error; damage is, until it is mended."""
+    path = write(tmp_path, event(1), event(2))
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    index = Index(str(tmp_path))
+    damage = f"{NAME}: is not read: it is damaged after {half:,} bytes"
+    cut = [whole[:size] for size in range(half, len(whole), 7)]
+    for data in (*cut, whole[:half] + bytes(half)):
+        path.write_bytes(data)
+        assert index.refresh() and index.steps() == {".": {"probe": [1]}}
+        assert index.notes() == ([] if data in cut else [damage])
+    path.write_bytes(whole)
+    assert index.refresh()
+    assert index.steps() == {".": {"probe": [1, 2]}} and index.notes() == []
+
+
+def test_damaged_data_hides_no_other_record(tmp_path: Path) -> None:
+    write(tmp_path, event(1), b"\x2a\xff", b"\x0b", b"\xff" * 20, event(2))
+    found = look(tmp_path)
+    assert found["steps"] == {".": {"probe": [1, 2]}}
+    assert len(found["notes"]) == 3
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {name: HEADER[name] for name in HEADER if name != "tokens"},
+        {**HEADER, "version": 2},
+        {**HEADER, "heads": [4, -2]},
+        {**HEADER, "heads": [200_000_000], "scores": {}},
+        {**HEADER, "scores": {"a": [[1, 2, 3]]}},
+        {**HEADER, "scores": {"a": [[1, 10**400]]}},
+        {**HEADER, "tokens": ["x" * 5_000_000, "b", "c"]},
+        {**HEADER, "tokens": []},
+        {**HEADER, "of a later version": [{"a": float("-inf")}]},
+        {**HEADER, "not_finite": True},
+        {**HEADER, "counts": {"entropy": "3"}},
+        {**HEADER, "details": [["x"]]},
+        {**HEADER, "wiring": [[1, 1, 0, 0, 1]]},
+        {**TWO_LAYERS, "wiring": [[1, 1, 2, 0, 1, 0.5]]},
+        {**HEADER, "scores": {"a": [[1, 1e300]]}},
+        {**TWO_LAYERS, "losses": [1.0]},
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+    ids=lambda header: str(header)[:60],
+)
+def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> None:
+    """The steps before and after it are shown."""
+    write(tmp_path, event(1), event(2, header), event(3))
+    get = served(tmp_path)
+    found = json.loads(get("/runs")[1])
+    assert found["steps"] == {".": {"probe": [1, 3]}}
+    (note,) = found["notes"]
+    assert note.startswith(f"{NAME}: step 2 of 'probe' is skipped: ")
+    query = {"run": ".", "tag": "probe", "step": "2"}
+    assert get("/maps", **query)[0] == 404
+    status, scores = get("/scores", **query)
+    assert status == 200 and len(scores) < 1000
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such files")
@@ -31,8 +150,8 @@ def test_what_is_not_a_file_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_more_notes_than_anyone_reads_are_counted_as_one(tmp_path: Path) -> None:
-    write(tmp_path / "bad", *(event(step, b"{}") for step in range(1_000)))
-    for run in range(150):
+    write(tmp_path / "bad", *(event(step, b"{}") for step in range(200)))
+    for run in range(110):
         write(tmp_path / f"{run}", event(0, b"x"))
     found = look(tmp_path)
     assert found["steps"] == {}
