@@ -1,34 +1,26 @@
-"""A page: its heading, what it opens on, and its size."""
+"""A page, also in the frame of a notebook's cell: what it shows, and its size."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import re
 from pathlib import Path
 
-from tensorboard_attention import encode, page
-from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, Tab, causal_maps
+import pytest
+from playwright import sync_api
+
+from tensorboard_attention import encode, page, show
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, Watched, causal_maps
 
 TOKENS = [f" w{i}" for i in range(24)]
 ENTRIES = [("probe", step, encode(causal_maps(step), TOKENS)) for step in (0, 5, 10)]
-Open = Callable[..., Tab]
 # Notes what is shown from now on.
 SEEN = """main => {
     window.seen = [];
     new MutationObserver(() => seen.push(main.dataset.shown)).observe(main,
         { attributeFilter: ["data-shown"] });
 }"""
-
-
-def controls(tab: Tab) -> set[str]:
-    """The names of visible buttons, menus and sliders that can be used."""
-    names = tab["button, select, input"].evaluate_all(
-        """all => all.filter(each => each.checkVisibility() && !each.disabled).map(each =>
-            each.getAttribute("aria-label") ?? each.closest("label")?.firstChild.textContent
-            ?? each.textContent)"""
-    )
-    return {each for each in names if not each.startswith("layer ")}
 
 
 def test_a_page_has_a_heading(open_page: OpenTab) -> None:
@@ -41,9 +33,12 @@ def test_a_page_has_a_heading(open_page: OpenTab) -> None:
 
 def test_a_page_with_several_steps_plays(open_page: OpenTab) -> None:
     tab = open_page(ENTRIES, run="my run")
-    names = controls(tab)
-    assert {"Step", "Play through training", "Compare"} <= names
-    assert not {"Run", "Probe", "Copy link"} & names
+    role = tab.page.get_by_role
+    for button in ("Play through training", "Compare"):
+        assert role("button", name=button).is_enabled()
+    assert role("slider", name="Step").is_enabled()
+    assert not role("combobox", name=re.compile("Run|Probe"), disabled=False).count()
+    assert not role("button", name="Copy link").count()
     tab["main"].evaluate(SEEN)
     tab.page.keyboard.press(" ")
     tab[".play >> nth=0"].and_(tab["[aria-label=Pause]"]).wait_for()
@@ -84,3 +79,26 @@ def test_headers_come_back(open_page: OpenTab) -> None:
     tab["input[type=range] >> nth=0"].fill("0")
     tab.shown([".", "probe", 0])
     assert note.inner_text() == ""
+
+
+@pytest.mark.parametrize("width", [900, 400])
+def test_a_frame_is_as_high_as_what_it_shows(
+    tmp_path: Path, browser: sync_api.Browser, width: int
+) -> None:
+    """Without a request, in a page like the output of a cell."""
+    viewer = show(causal_maps(0, 2, 4, 16), "abcdefghijklmnop", title="Heads & <more>")
+    cell = tmp_path / "cell.html"
+    cell.write_text(f"<!doctype html><body>{viewer._repr_html_()}</body>")
+    tab = Watched(browser.new_context(viewport={"width": width, "height": 600}))
+    tab.page.goto(cell.as_uri())
+    frame = tab.page.frame_locator("iframe")
+    frame.locator("main[data-shown]").wait_for()
+    assert frame.locator("h1").inner_text() == "Heads & <more>"
+    assert frame.locator(".grid .head").count() == 8
+    frame.locator(".grid .head >> nth=5").click()
+    sync_api.expect(frame.locator(".panel h2 >> nth=0")).to_have_text("L1H1")
+    tab.page.wait_for_timeout(300)  # the frame follows at the next layout
+    sizes = frame.locator("html").evaluate("(html) => [html.scrollHeight, innerHeight]")
+    assert 0 <= sizes[1] - sizes[0] <= 4
+    assert not tab.errors and not [url for url in tab.asked if url.startswith("http")]
+    tab.page.context.close()

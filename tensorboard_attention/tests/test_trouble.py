@@ -1,35 +1,43 @@
-"""Heads that are not finite, steps that cannot be shown, servers that are gone."""
+"""The tab says what it does not show: weights, steps, parts of a log, and all of it without a
+server."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 from playwright import sync_api
-from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_attention import add_attention
-from tensorboard_attention.tests.conftest import OpenTab, Tab, causal_maps, log, serve
+from tensorboard_attention import encode
+from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, causal_maps, log, serve
+from tensorboard_attention.tests.events import HEADER, LOGGED, event, write
 
 pytestmark = pytest.mark.long
 
-
-def broken_maps() -> list[torch.Tensor]:
-    maps = causal_maps(0, n=8)
-    maps[1][0, 0, 3, 1] = torch.nan
-    return maps
+DAMAGED = "The maps of this step are damaged: they do not fit their header."
+# How many bytes the page has inflated. Streams of the browser's own are not counted.
+COUNT = """() => {
+    window.inflated = 0;
+    const { read } = ReadableStreamDefaultReader.prototype;
+    ReadableStreamDefaultReader.prototype.read = async function () {
+        const found = await read.call(this);
+        window.inflated += found.value?.length ?? 0;
+        return found;
+    };
+}"""
 
 
 def test_weights_that_are_not_finite_are_not_zeros(logs: Path, open_tab: OpenTab) -> None:
     """In files and lists, those of row 3 are unknown; the zeros of other rows are 0."""
-    maps = broken_maps()
-    maps[1][0, 0, 3] = torch.nan
-    maps[1][0, 0, 2] = torch.tensor([0.0, 0, 1] + [0] * 5)
-    with SummaryWriter(str(logs / "broken weights")) as writer:
-        add_attention(writer, "probe", broken_maps(), list("abcdefgh"), 0)
-        add_attention(writer, "probe", maps, list("abcdefgh"), 1)
-        add_attention(writer, "probe", causal_maps(2, n=8), list("abcdefgh"), 2)
+    maps, worse = causal_maps(0, n=8), causal_maps(0, n=8)
+    maps[1][0, 0, 3, 1] = torch.nan
+    worse[1][0, 0, 3] = torch.nan
+    worse[1][0, 0, 2] = torch.tensor([0.0, 0, 1] + [0] * 5)
+    log(logs / "broken weights", 0, tokens="abcdefgh", maps=maps)
+    log(logs / "broken weights", 1, tokens="abcdefgh", maps=worse)
     tab = open_tab(run="broken weights", step=1, layer=1, head=0, token=3)
     lines = tab.table()
     cells = {(int(line["query"]), int(line["key"])): line["weight"] for line in lines}
@@ -46,17 +54,59 @@ def test_weights_that_are_not_finite_are_not_zeros(logs: Path, open_tab: OpenTab
     # A single weight is found by the sum of its row.
     tab["input[type=range] >> nth=0"].fill("0")
     tab.shown(["broken weights", "probe", 0])
-    lines = tab.table()
-    assert [(line["query"], line["key"]) for line in lines if line["weight"] == "NaN"] == [
-        ("3", "1")
-    ]
+    broken = [line for line in tab.table() if line["weight"] == "NaN"]
+    assert [(line["query"], line["key"]) for line in broken] == [("3", "1")]
 
 
-def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> None:
+def test_maps_that_inflate_to_too_much(logs: Path, open_tab: OpenTab) -> None:
+    packer, zeros = zlib.compressobj(), bytes(2**24)
+    bomb = b"".join(packer.compress(zeros) for _ in range(64)) + packer.flush()  # 1 MB, of 1 GB
+    large = json.loads(encode([torch.ones(1, 100, 1, 1)], ["a"])[0])
+    large |= {"tokens": ["a"] * 4_096, "causal": False}
+    maps = [LOGGED[1], bomb, LOGGED[1][:-3], bomb, LOGGED[1]]
+    headers = [HEADER, HEADER, HEADER, large, HEADER]
+    steps = zip(range(5), headers, maps, strict=True)
+    write(logs / "bomb", *(event(step, header, maps=data) for step, header, data in steps))
+    tab = open_tab(run="bomb")
+    assert tab.shown() == [["bomb", "probe", 4]]
+    tab["main"].evaluate(COUNT)
+    slider, notice = tab["input[type=range] >> nth=0"], tab[".notice"]
+    for step, text in [
+        ("1", DAMAGED),
+        ("3", "The maps of this step are too large: 100 heads with 4096 tokens."),
+        ("2", DAMAGED),
+    ]:
+        slider.fill(step)
+        sync_api.expect(notice).to_have_text(text)
+    assert 0 < tab["main"].evaluate("() => inflated") < 64e6
+    slider.fill("0")
+    tab.shown(["bomb", "probe", 0])
+    assert notice.inner_text() == ""
+
+
+def test_what_is_skipped_is_listed(logs: Path, open_tab: OpenTab) -> None:
+    name = HOSTILE.replace("/", "|")
+    write(logs / name, event(0), event(1, b"[" * 9_999))
+    tab = open_tab(run=name)
+    assert tab.shown()[0][2] == 0
+    (note,) = (
+        text for text in tab[".notes li"].all_text_contents() if text.startswith(HOSTILE[:20])
+    )
+    assert note.endswith(
+        "step 1 of 'probe' is skipped: its header is not what add_attention writes"
+    )
+    first = tab[".notes li"].first
+    sync_api.expect(first).to_be_hidden()
+    tab[".notes summary"].click()
+    sync_api.expect(first).to_be_visible()
+    assert tab["main img"].count() == tab["main script"].count() == 0
+
+
+def test_a_server_that_is_gone(opened: OpenTab, tmp_path: Path) -> None:
     """The tab says so; the slider, the heading and the maps stay those of the last view."""
     log(tmp_path / "run", *range(10))
     with serve("--logdir", str(tmp_path)) as (url, process):
-        tab = Tab(browser, f"{url}#attention")
+        tab = opened(f"{url}#attention", frame=True)
         assert tab.shown() == [["run", "probe", 9]]
         process.kill()
         process.wait()
@@ -77,4 +127,3 @@ def test_a_server_that_is_gone(browser: sync_api.Browser, tmp_path: Path) -> Non
             sync_api.expect(notice).to_have_text("")
             tab["input[type=range] >> nth=0"].fill("2")
             tab.shown(["run", "probe", 2])
-        tab.close()
