@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,18 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from playwright import sync_api
 
+from tensorboard_attention import encode
 from tensorboard_attention.tests.conftest import (
     HOSTILE,
     ODD_RUN,
+    REFRESH,
     OpenTab,
     causal_maps,
     log,
+    shown_byte,
     tensorboard,
 )
 
@@ -108,64 +114,6 @@ def test_a_token_of_cross_attention_shows_the_logged_weights(logs: Path, open_ta
     assert heading.all_text_contents() == ["s1 is attended to by"]
 
 
-def test_keys(open_tab: OpenTab) -> None:
-    tab = open_tab(layer=0, head=0, token=2)
-    title = tab[".panel h2 >> nth=0"]
-    tab[".head >> nth=0"].click()
-    for key, heading in [
-        ("ArrowRight", "L0H1"),
-        ("ArrowDown", "L1H1"),
-        ("ArrowLeft", "L1H0"),
-        ("ArrowUp", "L0H0"),
-    ]:
-        tab.page.keyboard.press(key)
-        sync_api.expect(title).to_have_text(heading)
-    tab.page.keyboard.press("]")
-    sync_api.expect(tab[".token.focus >> nth=0"]).to_have_attribute("data-place", "3")
-    tab.page.keyboard.press("Shift+ArrowLeft")
-    tab.shown(["trained", "attention", 3])
-    tab.page.keyboard.press("[")
-    sync_api.expect(tab[".token.focus >> nth=0"]).to_have_attribute("data-place", "2")
-    tab.page.keyboard.press(",")
-    tab.shown(["trained", "attention", 0])
-    tab.page.keyboard.press(".")
-    tab.shown(["trained", "attention", 3])
-    picture = tab["canvas.picture >> nth=0"]
-    for key, zoomed in [("+", True), ("-", False), ("+", True), ("0", False)]:
-        tab.page.keyboard.press(key)
-        sync_api.expect(picture).to_have_class("picture zoomed" if zoomed else "picture")
-    tab.page.keyboard.press("c")
-    tab.shown(["trained", "attention", 3], ["trained", "attention", 0])
-    tab.page.keyboard.press("c")
-    tab.shown(["trained", "attention", 3])
-    tab["main"].evaluate("() => document.activeElement.blur()")
-    tab.page.keyboard.press(" ")
-    tab.shown(["trained", "attention", 6])
-    last = open_tab(layer=0, head=0, token=23, zoom="4,0.7,0.7")
-    for key in ("]", "ArrowRight"):
-        last.page.keyboard.press(key)
-    last.page.wait_for_url("**head=1**")
-    assert "token=23&p.attention.zoom=4%2C0.7%2C0.7" in last.page.url
-
-
-def test_space_plays_where_it_has_nothing_to_press(open_tab: OpenTab) -> None:
-    """Also from the head and from the token that were clicked; keys work beside a checkbox."""
-    for part, title in ((".head >> nth=1", "L0H1"), (".token >> nth=4", "L0H0")):
-        tab = open_tab(run="trained", step=0, layer=0, head=0, token=1)
-        tab[part].click()
-        sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text(title)
-        tab.page.keyboard.press(" ")
-        tab.shown(["trained", "attention", 6])
-    tab[".head >> nth=3"].focus()  # which is not chosen
-    tab.page.keyboard.press(" ")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_have_text("L1H1")
-    tab.page.keyboard.press("c")
-    tab.shown(["trained", "attention", 6], ["trained", "attention", 0])
-    tab["input[type=checkbox]"].click()
-    tab.page.keyboard.press("ArrowLeft")
-    sync_api.expect(tab[".panel h2 >> nth=0"]).to_contain_text("L1H0")
-
-
 def test_a_link_opens_in_a_tab_that_is_open(open_tab: OpenTab) -> None:
     tab = open_tab(layer=0, head=1, token=3, frame=True)
     link = {"run": ODD_RUN, "tag": HOSTILE, "token": 2}
@@ -182,6 +130,19 @@ def test_a_link_opens_in_a_tab_that_is_open(open_tab: OpenTab) -> None:
     tab.page.wait_for_url("**token=4**")
     tab.shown([ODD_RUN, HOSTILE, 5])
     sync_api.expect(focus).to_have_attribute("data-place", "4")
+
+
+def test_new_steps_of_a_run_are_shown(logs: Path, open_tab: OpenTab) -> None:
+    log(logs / "growing", 0)
+    tab = open_tab(run="growing", layer=1, head=1, token=2)
+    assert tab.shown() == [["growing", "probe", 0]]
+    log(logs / "growing", 1)
+    tab.page.clock.run_for(REFRESH)
+    tab.shown(["growing", "probe", 1])
+    weights = shown_byte(causal_maps(1, n=8)[1][0, 1, 2, :3].numpy())
+    assert tab.listed("to") == pytest.approx(dict(enumerate(weights)), abs=6e-4)
+    tab[".picker select >> nth=0"].select_option("trained")
+    tab.shown(["trained", "attention", 6])  # from the last step to the last step
 
 
 @pytest.mark.long
@@ -285,3 +246,36 @@ def test_a_link_to_missing_views_shows_the_nearest(open_tab: OpenTab) -> None:
     link = "#attention&p.attention.run=trained&p.attention.tag=lost"
     tab.page.evaluate("hash => { location.hash = hash }", link)
     sync_api.expect(notice).to_have_text("lost is not in this log; this is attention.")
+
+
+def test_a_saved_map_has_the_logged_weights(logs: Path, open_tab: OpenTab) -> None:
+    """As colours of the picture: the palette's, for each cell, and the future's; and as numbers."""
+    log(logs / "numbers", 0, tokens=list("abcdefgh"))
+    tab = open_tab(run="numbers", layer=1, head=0, token=-1)
+    weights = shown_byte(causal_maps(0, n=8)[1][0, 0].numpy())
+    lines = tab.table()
+    cells = {(int(line["query"]), int(line["key"])): float(line["weight"]) for line in lines}
+    assert cells == {
+        (query, key): pytest.approx(weights[query, key], abs=1e-5)
+        for query in range(8)
+        for key in range(query + 1)
+    }
+    code = """() => import(new URL("colours.js", document.baseURI)).then(
+        ({ scale, future, css }) => [...scale(false), future(false)].map(css))"""
+    palette = tab["main"].evaluate(code)
+    colours = [tuple(map(int, re.findall(r"\d+", colour))) for colour in palette]
+    picture = Image.open(io.BytesIO(tab.saved("PNG"))).convert("RGB")
+    margin = 16  # of labels with one letter
+    unit = (picture.width - margin - 7) / 8
+    for query, key in np.ndindex(8, 8):
+        at = [round(margin + (place + 0.5) * unit) for place in (key, query)]
+        byte = 256 if key > query else round(np.sqrt(weights[query, key]) * 255)
+        assert picture.getpixel((at[0], at[1])) == colours[byte]
+
+
+def test_hostile_names_and_tokens_are_saved(open_page: OpenTab) -> None:
+    tokens = [HOSTILE, "\x00\x1b", '"', "\ud800", "=1+1", "c,d", "line\n"]
+    tab = open_page([("probe", 0, encode(causal_maps(0, 1, 1, 7), tokens))])
+    lines = tab.table()
+    assert [json.loads(line["key_token"]) for line in lines[-7:]] == tokens
+    assert all(url.startswith("blob:") for url in tab.asked[1:])

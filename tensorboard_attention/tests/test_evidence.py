@@ -13,8 +13,7 @@ from playwright import sync_api
 
 from tensorboard_attention.evidence import NAME, read_evidence
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, log, served
-from tensorboard_attention.tests.test_live import REFRESH
+from tensorboard_attention.tests.conftest import HOSTILE, REFRESH, OpenTab, log, served
 
 SPELLED = [" Mia", " sang", HOSTILE, "."]
 

@@ -13,8 +13,7 @@ from playwright import sync_api
 
 from tensorboard_attention.losses import NAME, read_losses
 from tensorboard_attention.tests import events
-from tensorboard_attention.tests.conftest import HOSTILE, OpenTab, log
-from tensorboard_attention.tests.test_live import REFRESH
+from tensorboard_attention.tests.conftest import HOSTILE, REFRESH, OpenTab, log
 
 LOSSES: dict[str, Any] = {
     "unit": "bits per tale above the floor",
