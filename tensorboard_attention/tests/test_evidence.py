@@ -133,12 +133,11 @@ def test_a_head_has_the_name_that_many_texts_gave_it(logs: Path, open_tab: OpenT
     )
 
 
-def test_need_is_told_with_its_halves_and_the_kinds_of_which_both_are_positive(
-    logs: Path, open_tab: OpenTab
-) -> None:
-    log(logs / "needed", 5)
-    write(logs / "needed", EVIDENCE)
-    tab = open_tab(run="needed", layer=1, head=0)
+def test_the_tab_shows_the_need_for_a_head_and_its_passages(logs: Path, open_tab: OpenTab) -> None:
+    """The need has its halves, and the kinds of tokens of which both are positive."""
+    log(logs / "passages", 5)
+    write(logs / "passages", EVIDENCE)
+    tab = open_tab(run="passages", layer=1, head=1)
     assert tab[".sentence >> nth=0"].inner_text() == (
         "Need: without it, the loss rises by 0.012 nats per token (0.023 and 0.001 in the halves), "
         f"of it {' '.join(HOSTILE.split())} 0.100, d 0.020."
@@ -146,12 +145,6 @@ def test_need_is_told_with_its_halves_and_the_kinds_of_which_both_are_positive(
     card = tab[".head-scores [data-score=need]"]
     assert card.locator(".value b").inner_text() == "0.012"
     assert card.locator(".measured").inner_text() == "on 2 validation documents, over 7 tokens"
-
-
-def test_the_tab_shows_the_passages_of_heads_and_neurons(logs: Path, open_tab: OpenTab) -> None:
-    log(logs / "passages", 5)
-    write(logs / "passages", EVIDENCE)
-    tab = open_tab(run="passages", layer=1, head=1)
     rows = tab[".panel:not([hidden]) .matters li"]
     sync_api.expect(rows).to_have_count(2)
     assert rows.locator("b").all_inner_texts() == ["+9.60", "+1.00"]
