@@ -13,14 +13,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, GptOssConfig, GptOssForCau
 from tensorboard_attention import encode
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9]])
-GENERATE: dict[str, Any] = {
-    "max_new_tokens": 3,
-    "min_new_tokens": 3,
-    "do_sample": False,
-    "num_beams": 1,
-    "output_attentions": True,
-    "return_dict_in_generate": True,
-}
 
 
 def gpt2(attention: str = "eager") -> Any:
@@ -45,7 +37,8 @@ def test_a_fused_kernel_returns_nothing() -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_generate_returns_layers_for_every_token(attention: str) -> None:
-    outputs = gpt2(attention).generate(IDS, **GENERATE)
+    options = {"output_attentions": True, "return_dict_in_generate": True}
+    outputs = gpt2(attention).generate(IDS, min_new_tokens=3, max_new_tokens=3, **options)
     message = refusal(outputs.attentions, "abcdefghi")
     assert "generate()" in message and "model(ids, output_attentions=True).attentions" in message
     with torch.no_grad():  # what it says

@@ -34,12 +34,6 @@ def test_the_overlap_of_two_heads_by_hand() -> None:
     assert (head, twin) == ((0, 0), (0, 0)) and overlap == pytest.approx(total / 4)
 
 
-def test_maps_without_a_batch_are_refused() -> None:
-    maps = causal_maps(1, layers=2, heads=2, n=5)
-    with pytest.raises(ValueError, match=r"shape \(batch, head, query, key\)"):
-        match_heads([layer[0] for layer in maps], maps)
-
-
 @pytest.mark.parametrize("weight", [np.nan, 1e38])
 def test_a_head_with_invalid_weights_is_matched_last(weight: float) -> None:
     """And all others as without it."""
@@ -59,6 +53,8 @@ def test_models_with_other_numbers_of_heads() -> None:
     assert (len(match_heads(small, large)), len(match_heads(large, small))) == (2, 6)
     with pytest.raises(ValueError, match="not of the same text"):
         match_heads(small, causal_maps(1, layers=1, heads=2, n=7))
+    with pytest.raises(ValueError, match=r"shape \(batch, head, query, key\)"):
+        match_heads([layer[0] for layer in large], large)
 
 
 def permuted(maps: list[Tensor]) -> list[Tensor]:

@@ -106,9 +106,7 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: OpenTab) -> N
     sync_api.expect(cells).to_have_count(0)
 
 
-def test_without_a_floor_colours_go_from_the_least_to_the_largest_loss(
-    logs: Path, open_tab: OpenTab
-) -> None:
+def test_without_a_floor_colours_go_from_least_to_largest(logs: Path, open_tab: OpenTab) -> None:
     log(logs / "unbounded", 0)
     events.write_losses(logs / "unbounded", changed("floor", to=None))
     tab = open_tab(run="unbounded")

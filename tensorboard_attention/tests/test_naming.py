@@ -236,9 +236,8 @@ def test_a_head_keeps_its_name_at_a_threshold() -> None:
 
 def test_special_stands_before_usual() -> None:
     found = shares([0.5, 0.6])
-    found.halves[:, 0, found.names.index("nearby")] = found.share[
-        0, found.names.index("nearby")
-    ] = 0.7
+    nearby = found.names.index("nearby")
+    found.halves[:, 0, nearby] = found.share[0, nearby] = 0.7
     (name,) = name_heads(found, "on this text")
     assert name.label == "copies 55%" and name.pattern == "copies"
     where = "where what comes next was mentioned before"

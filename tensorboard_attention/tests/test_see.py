@@ -44,8 +44,8 @@ EVEN = np.tri(N) / np.arange(1, N + 1)[:, None]
 START = [np.stack([EVEN, EVEN])[None], np.stack([EVEN, SINK])[None]]
 HEADS = [np.stack([SINK, PREVIOUS])[None], np.stack([pointing(REPEATS), SINK])[None]]
 HALF = 60  # tokens of a long text; in one half each, two heads look at the token before
-MIXED = HeadName("mixed", "", "mixed: no pattern clearly beyond chance", "", 0)
-CONTINUING = ("continues repeats", "continues repeats 61% where a passage repeats", "", 0.9)
+MIXED = HeadName("mixed", "", "", "", 0)
+CONTINUING = HeadName("continues repeats 61%", "continues repeats", "", "", 0.9)
 
 
 def said(maps: list[np.ndarray], field: str) -> list[Any]:
@@ -64,8 +64,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     even = np.tri(n) / np.arange(1, n + 1)[:, None]
     halves = np.stack([np.where(late, even, before), np.where(late, before, even)])
     log(logs / "z long", 0, tokens=[f" w{i}" for i in range(n)], maps=[halves[None]])
-    names = [[MIXED, MIXED], [HeadName("continues repeats 61%", *CONTINUING), MIXED]]
-    other = [f" w{i}" for i in range(N)]
+    names, other = [[MIXED, MIXED], [CONTINUING, MIXED]], [f" w{i}" for i in range(N)]
     log(logs / "z no repeat", 5, tokens=other, maps=HEADS, names=names)
     log(logs / "z old", 0, tokens=TOKENS, maps=START)
     log(logs / "z old", 5, tokens=TOKENS, maps=HEADS)
