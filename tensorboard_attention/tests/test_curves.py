@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from playwright import sync_api
 from torch import Tensor
 
+from tensorboard_attention import encode
 from tensorboard_attention.tests.conftest import OpenTab, Tab, log, module, served
-from tensorboard_attention.tests.events import HEADER, event, write
+from tensorboard_attention.tests.events import HEADER, MAPS, TOKENS, event, write
 
 CODE = """async (headers) => {
     const { Logs, Embedded } = await import("/source.js");
@@ -26,25 +28,22 @@ CODE = """async (headers) => {
 }"""
 
 
-def header(scores: dict[str, list[Any]], measured: dict[str, str], text: str) -> dict[str, Any]:
+def header(
+    scores: dict[str, list[Any]], measured: dict[str, str], text: str, like: dict[str, Any] = HEADER
+) -> dict[str, Any]:
     """Of one layer with as many heads as there are values."""
-    n = len(next(iter(scores.values())))
-    said = {"sentences": ["", None, 0], "roles": ["", ""], "details": ""}
-    return {
-        **HEADER,
-        **{name: [[value] * n] for name, value in said.items()},
-        **{"heads": [n], "measured": measured, "tokens": [*text]},
-        "scores": {name: [values] for name, values in scores.items()},
-    }
+    layers = {name: [values] for name, values in scores.items()}
+    return {**like, "scores": layers, "measured": measured, "tokens": [*text]}
 
 
 def test_curves_are_found_by_name_text_and_heads(tmp_path: Path, browser: sync_api.Browser) -> None:
     """Those of the last step, and those that only earlier ones with as many heads have."""
     tales, here = {"a": "tales"}, {"a": "this text"}
+    other = json.loads(encode([MAPS[0][:, :1]], TOKENS)[0])  # of another model
     headers = [
         header({"a": [1, 2], "b": [3, 4]}, tales, "abc"),
         header({"b": [5, None]}, {}, "abc"),
-        header({"b": [6], "a": [7], "d": [8]}, tales, "abc"),  # of another model
+        header({"b": [6], "a": [7], "d": [8]}, tales, "abc", other),
         header({"a": [9, 10], "c": [11, 12]}, here, "abd"),
         header({"a": [13, 14], "c": [15, 16]}, {"c": "tales"}, "abd"),
         header({"b": [17, 18], "a": [19, 20]}, tales, "abc"),

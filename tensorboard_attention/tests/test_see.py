@@ -66,8 +66,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log(logs / "z long", 0, tokens=[f" w{i}" for i in range(n)], maps=[halves[None]])
     names, other = [[MIXED, MIXED], [CONTINUING, MIXED]], [f" w{i}" for i in range(N)]
     log(logs / "z no repeat", 5, tokens=other, maps=HEADS, names=names)
-    log(logs / "z old", 0, tokens=TOKENS, maps=START)
-    log(logs / "z old", 5, tokens=TOKENS, maps=HEADS)
     given: dict[str, Any] = {
         "scores": {"continues repeats": [[0.1, 0.2], [0.95, 0.05]]},
         "measured": {"continues repeats": "4 tales"},
@@ -125,7 +123,7 @@ def test_the_address_has_what_was_chosen_alone(open_tab: OpenTab) -> None:
     tab["button:has-text('Copy link')"].click()
     tab[".copied:not(:empty)"].wait_for()
     assert "token=" in tab.page.url
-    tab = open_tab(run="z old", step=5)
+    tab = open_tab(run="new", step=5)
     picture = tab["canvas.picture >> nth=0"]
     box = picture.bounding_box()
     assert box and "zoomed" not in (picture.get_attribute("class") or "")
