@@ -36,6 +36,10 @@ LOSSES: dict[str, Any] = {
     },
 }
 
+# Of each token: what it says, whether it is marked, and how strong its colour is.
+SHADES = """all => all.map((one) =>
+    [one.title, one.matches(".other, .lucky"), one.style.getPropertyValue("--loss")])"""
+
 changed = partial(events.changed, LOSSES)
 
 
@@ -91,12 +95,7 @@ def test_the_tab_shows_what_was_learned_when(logs: Path, open_tab: OpenTab) -> N
     tab.page.keyboard.press("ArrowLeft")
     tab.page.keyboard.press("ArrowUp")
     sync_api.expect(said).to_have_text(f"Step 20, names again: 30.0 of 38.0 {unit}")
-    tokens = tab[".learned .token"]
-    seen = tokens.evaluate_all(
-        "all => all.map((one) => [one.title, one.classList.contains('other'),"
-        " one.style.getPropertyValue('--loss')])"
-    )
-    assert seen == [
+    assert tab[".learned .token"].evaluate_all(SHADES) == [
         ["token 0: 9.50 bits, floor 1.00", False, "100.0%"],
         ["token 1: 8.00 bits, floor 0.00", True, "100.0%"],
         ["token 2: 4.00 bits, floor 2.00", True, "25.0%"],
@@ -130,11 +129,7 @@ def test_the_tab_shows_what_could_be_known(logs: Path, open_tab: OpenTab) -> Non
     events.write(logs / "known", events.event(5, header))
     tab = open_tab(run="known")
     tokens = tab[".guesses .token"]
-    seen = tokens.evaluate_all(
-        "all => all.map((one) => [one.title, one.classList.contains('lucky'),"
-        " one.style.getPropertyValue('--loss')])"
-    )
-    assert seen == [
+    assert tokens.evaluate_all(SHADES) == [
         ["token 0: floor 0.00 bits", False, "0.0%"],
         ["token 1: loss 2.50, floor 1.75, avoidable 0.75 bits", False, "50.0%"],
         ["token 2: loss 1.00, floor 1.50, avoidable -0.50 bits", True, "33.3%"],

@@ -103,10 +103,7 @@ def test_every_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Mo
     gpt2 = GPT2Config(vocab_size=256, n_layer=2, n_head=2, n_embd=8, n_positions=64)
     sizes: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
     t5 = T5Config(vocab_size=256, decoder_start_token_id=0, **sizes)
-    named = {
-        "gpt2": GPT2LMHeadModel(gpt2),
-        "google-t5/t5-small": T5ForConditionalGeneration(t5),
-    }
+    named = {"gpt2": GPT2LMHeadModel(gpt2), "google-t5/t5-small": T5ForConditionalGeneration(t5)}
     for name, model in named.items():
         model.save_pretrained(tmp_path / name)
         PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / name)
