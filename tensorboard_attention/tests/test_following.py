@@ -79,7 +79,7 @@ def link(path: Path) -> None:
     path.symlink_to(path.with_name("0.bin"))
 
 
-@pytest.mark.parametrize("make", [link, Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize("make", [link, Path.mkdir, getattr(os, "mkfifo", Path.mkdir)])
 def test_what_is_no_file_of_the_run_is_refused(
     live: Path, get: Get, make: Callable[[Path], None]
 ) -> None:

@@ -19,6 +19,7 @@ from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import served
 from tensorboard_attention.tests.events import (
     HEADER,
+    LOGGED,
     MAPS,
     NAME,
     TOKENS,
@@ -131,6 +132,19 @@ def test_a_step_with_another_header_is_skipped(tmp_path: Path, header: Any) -> N
     assert get("/maps", **query)[0] == 404
     status, scores = get("/scores", **query)
     assert status == 200 and len(scores) < 1000
+
+
+@pytest.mark.parametrize("others", [(event(3, {**HEADER, "tokens": ["x", "y", "z"]}),), ()])
+def test_maps_are_not_those_of_another_log_in_the_same_file(
+    tmp_path: Path, others: tuple[bytes, ...]
+) -> None:
+    index = Index(str(tmp_path))
+    write(tmp_path / "run", event(3))
+    index.refresh()
+    assert index.maps("run", "probe", 3) == (json.dumps(HEADER).encode(), LOGGED[1])
+    write(tmp_path / "run", *others)
+    with pytest.raises(ValueError, match="the file has"):
+        index.maps("run", "probe", 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such files")
