@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from data import tales_grammar
+from data.floor import floor_of
 from data.tales import Grammar, Tale, Tales, read_rules, tale, tales_rules
+from data.tokenizer import fixed_tokenizer
 from launch.schema import preset
 from tests.conftest import ROOT, begin, finish
-from tests.data.derivations import derivations
 
 GRAMMAR = tales_rules()
 
@@ -27,20 +28,13 @@ def sample(n: int, seed: int, grammar: Grammar = GRAMMAR) -> list[Tale]:
 # Information
 
 
-def check_parses(n: int, seed: int) -> None:
-    for drawn in sample(n, seed):
-        (parsed,) = derivations(GRAMMAR, drawn.text)
-        assert parsed.bits == pytest.approx(drawn.bits, abs=1e-9)
-        assert parsed.mentions == drawn.mentions
-
-
-def test_every_tale_has_exactly_one_derivation_with_the_same_probability():
-    check_parses(150, seed=11)
-
-
-@pytest.mark.long
-def test_many_more_tales_have_exactly_one_derivation():
-    check_parses(5_000, seed=12)
+@pytest.mark.parametrize("n", [80, pytest.param(5_000, marks=pytest.mark.long)])
+def test_no_other_choices_give_the_text_of_a_tale(n: int) -> None:
+    """The perfect reader adds up the probabilities of all choices that do."""
+    tokenizer = fixed_tokenizer("byte").of_text((), "\n\n")
+    for drawn in sample(n, seed=11):
+        floor = floor_of(f"{drawn.text}\n\n".encode(), tokenizer, after=["\n\n"])
+        assert floor.nats.sum() / math.log(2) == pytest.approx(drawn.bits, abs=1e-9)
 
 
 def test_probabilities_of_a_small_grammar_by_hand():
@@ -61,15 +55,24 @@ def test_probabilities_of_a_small_grammar_by_hand():
         "A dog met Tom.": (3 / 4) * (2 / 5) * (4 / 5),
         "An owl met Ida.": (3 / 4) * (1 / 5) * (1 / 5),
     }
-    found = {drawn.text: 2**-drawn.bits for drawn in derivations(grammar)}
+    n = 20_000
+    drawn = sample(n, seed=4, grammar=grammar)
+    found, counts = {each.text: 2**-each.bits for each in drawn}, Counter(e.text for e in drawn)
     assert len(found) == 2 * (4 * 3 * 2 + 4)
     assert sum(found.values()) == pytest.approx(1, abs=1e-12)
     for text, probability in expected.items():
         assert found[text] == pytest.approx(probability, rel=1e-12)
-    n = 4000
-    counts = Counter(drawn.text for drawn in sample(n, seed=4, grammar=grammar))
     for text, p in found.items():
         assert counts[text] == pytest.approx(n * p, abs=5 * math.sqrt(n * p * (1 - p)))
+
+
+def test_mentions_are_the_words_of_slots_without_pronouns() -> None:
+    rules = {"story": ["{A animal} met {hero}. {He hero} saw {Up animal}, and {animal} {hero}."]}
+    grammar = read_rules({**rules, "hero": ["Ida"], "animal": ["owl"]})
+    (drawn,) = sample(1, seed=0, grammar=grammar)
+    assert drawn.text == "An owl met Ida. She saw Owl, and owl Ida."
+    places = [("animal", 3), ("hero", 11), ("animal", 24), ("animal", 33), ("hero", 37)]
+    assert [*drawn.mentions] == [(name, place, place + 3) for name, place in places]
 
 
 # The corpus
@@ -93,12 +96,11 @@ def test_splits_share_no_tale_and_have_the_requested_sizes():
     assert 0 <= len(val) + len(train) - 40_000 < longest
 
 
-def test_the_default_corpus_has_a_useful_floor_and_size():
+def test_the_default_corpus_has_a_useful_floor_and_length():
     corpus = Tales(preset("data", "tales", n_bytes=200_000))
     text = "".join(corpus.pieces("val"))
     assert 0.3 < sum(corpus.document_bits()) / len(text) < 0.75
     assert 350 < len(text) / len(tales_of(text)) < 750
-    assert preset("data", "tales").n_bytes >= 1_000_000
 
 
 def test_same_bytes_in_every_process_and_on_every_platform():
@@ -129,19 +131,13 @@ def test_pieces_are_the_same_each_time_they_are_read(monkeypatch, most_kept):
 
 
 def test_fingerprint_depends_on_settings_and_source(monkeypatch, tmp_path):
-    prints = {
-        Tales(config).fingerprint()
-        for config in (
-            preset("data", "tales"),
-            preset("data", "tales", seed=1),
-        )
-    }
-    assert len(prints) == 2
-    assert Tales(preset("data", "tales")).fingerprint() in prints
+    first = Tales(preset("data", "tales")).fingerprint()
+    assert Tales(preset("data", "tales")).fingerprint() == first
+    assert Tales(preset("data", "tales", seed=1)).fingerprint() != first
     changed = tmp_path / "tales_grammar.py"
     changed.write_bytes(Path(tales_grammar.__file__).read_bytes() + b"\n# changed\n")
     monkeypatch.setattr(tales_grammar, "__file__", str(changed))
-    assert Tales(preset("data", "tales")).fingerprint() not in prints
+    assert Tales(preset("data", "tales")).fingerprint() != first
 
 
 @pytest.mark.parametrize(("setting", "value"), [("n_bytes", 9_999), ("val_fraction", math.nan)])
@@ -158,33 +154,31 @@ def texts() -> list[str]:
     return [drawn.text for drawn in sample(3000, seed=21)]
 
 
-def failing(texts: list[str], pattern: str) -> list[str]:
-    return [text for text in texts if re.search(pattern, text)]
+NEVER = [
+    r"\s\s|\n|\t|^\s|\s$|[{}*_<>\[\]]",  # it is one paragraph
+    r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]",
+    # The article depends on the first sound. In these words, it does not match the first letter.
+    r"\b[Aa]n? (hono|hour|heir|uni|use|usu|one|eu|ewe)",
+    r"\b[Aa]n? (two|three|four|five|six|seven|eight|nine|ten|eleven)\b",
+    # Sentences begin with a capital letter and end with a full stop.
+    r"^[^A-Z]|\. [^A-Z\"]|[^.]$|\"[^A-Z ,.]*[a-z][^\"]*\"$",
+    r"[a-z] (The|Then|So|He|She|They|His|Her|One|On|Late|Early|Now) ",
+    r" [,.!?]|,,|\.\.|[,.!?][A-Za-z]",
+    # A quotation that ends in a comma is followed by its speaker, not by a new sentence.
+    r",\" [A-Z]\w+ (the|was|had|got)\b",
+]
 
 
-def test_tales_are_single_paragraphs_of_plain_ascii(texts):
+@pytest.mark.parametrize("pattern", NEVER)
+def test_no_tale_has(texts, pattern):
+    assert not [text for text in texts if re.search(pattern, text)]
+
+
+def test_tales_are_of_plain_ascii_and_moderate_length(texts):
     for text in texts:
         assert text.isascii()
         assert 200 < len(text) < 1000
         assert 5 <= len(re.findall(r"[.!?]\"?(?= |$)", text)) <= 20
-    assert not failing(texts, r"\s\s|\n|\t|^\s|\s$|[{}*_<>\[\]]")
-
-
-def test_articles_agree(texts):
-    assert not failing(texts, r"\b[Aa] [aeiou]")
-    assert not failing(texts, r"\b[Aa]n [^aeiou]")
-    # The article depends on the first sound. In these words, it does not match the first letter.
-    assert not failing(texts, r"\b[Aa]n? (hono|hour|heir|uni|use|usu|one|eu|ewe)")
-    assert not failing(texts, r"\b[Aa]n? (two|three|four|five|six|seven|eight|nine|ten|eleven)\b")
-
-
-def test_sentences_begin_with_a_capital_and_end_with_a_full_stop(texts):
-    assert not failing(texts, r"^[^A-Z]")
-    assert not failing(texts, r"\. [^A-Z\"]")
-    assert not failing(texts, r"\"[^A-Z ,.]*[a-z][^\"]*\"$")
-    assert not failing(texts, r"[^.]$")
-    assert not failing(texts, r"[a-z] (The|Then|So|He|She|They|His|Her|One|On|Late|Early|Now) ")
-    assert not failing(texts, r" [,.!?]|,,|\.\.|[,.!?][A-Za-z]")
 
 
 def test_quotations_are_balanced_capitalised_and_punctuated(texts):
@@ -192,11 +186,8 @@ def test_quotations_are_balanced_capitalised_and_punctuated(texts):
         assert text.count('"') % 2 == 0
         for said in text.split('"')[1::2]:
             assert re.fullmatch(r"[A-Z].*[,.!?]", said), said
-            assert not said.startswith(" ") and not said.endswith(" ")
         for before in text.split('"')[0:-1:2]:
             assert before == "" or before.endswith(" ")
-    # A quotation that ends in a comma is followed by its speaker, not by a new sentence.
-    assert not failing(texts, r",\" [A-Z]\w+ (the|was|had|got)\b")
 
 
 GIRLS, BOYS = frozenset(tales_grammar.GIRLS), frozenset(tales_grammar.BOYS)
