@@ -11,8 +11,6 @@ from data.encoding import Dataset
 from data.tokenizer import TokenizerConfig
 
 BYTE = TokenizerConfig("byte", None)
-
-
 WORDS = ["hen", "fox", "owl", "ran", "sat", "sang", "to", "the", "hill", "née", "漢字", "a\nb"]
 
 
@@ -32,9 +30,8 @@ def write_files(folder: Path, texts: list[str]) -> Path:
 
 
 def documents(dataset: Dataset, split: str) -> list[str]:
-    """The documents of a split, from its tokens."""
-    tokens = getattr(dataset, split)[:]
+    """The documents of a split, from its tokens and their index."""
+    tokens, starts = getattr(dataset, split)[:], getattr(dataset, f"{split}_documents")
     (end,) = dataset.tokenizer.eos_ids
-    parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
-    assert all(part[-1] == end for part in parts[:-1]) and not len(parts[-1])
-    return [dataset.tokenizer.decode(part[:-1].tolist()) for part in parts[:-1]]
+    assert [*starts, len(tokens)] == [0, *(np.flatnonzero(tokens == end) + 1)]
+    return [dataset.tokenizer.decode(part[:-1].tolist()) for part in np.split(tokens, starts[1:])]

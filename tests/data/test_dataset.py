@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow
@@ -25,7 +26,6 @@ import zstandard
 
 from common.errors import UserError
 from data.corpora import open_corpus
-from data.corpus import Corpus
 from data.dataset import DatasetConfig
 from data.encoding import Dataset
 from data.tokens import prepare
@@ -43,11 +43,10 @@ def lines(texts: list[str], field: str = "text") -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def parquet(texts: list[str], field: str = "text") -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    table = pyarrow.table({"id": [*range(len(texts))], field: texts})
+def parquet(texts: list[str]) -> bytes:
+    sink, table = io.BytesIO(), pyarrow.table({"id": [*range(len(texts))], "text": texts})
     pyarrow.parquet.write_table(table, sink, row_group_size=97)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def separated(texts: list[str], separator: str = ",") -> bytes:
@@ -57,22 +56,15 @@ def separated(texts: list[str], separator: str = ",") -> bytes:
     return stream.getvalue().encode()
 
 
-def arrow(texts: list[str], as_file: bool = False) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    table = pyarrow.table({"id": [*range(len(texts))], "text": pyarrow.array(texts)})
-    table = table.set_column(1, "text", table["text"].dictionary_encode())
-    with (pyarrow.ipc.new_file if as_file else pyarrow.ipc.new_stream)(sink, table.schema) as file:
+def arrow(texts: list[str], new: Callable[..., Any] = pyarrow.ipc.new_stream) -> bytes:
+    sink, table = io.BytesIO(), pyarrow.table({"text": pyarrow.array(texts).dictionary_encode()})
+    with new(sink, table.schema) as file:
         file.write_table(table, max_chunksize=97)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
-def in_lines(texts: list[str]) -> bytes:
-    """Without line ends, which the format cannot have."""
-    return "".join(text.replace("\n", " ") + "\n" for text in texts).encode()
-
-
-def frames(texts: list[str]) -> bytes:
-    """Several, one after the other, as parallel compressors write."""
+def zst(texts: list[str]) -> bytes:
+    """Several frames, one after the other, as parallel compressors write."""
     halves = (lines(texts[:200]), lines(texts[200:]))
     return b"".join(zstandard.ZstdCompressor().compress(half) for half in halves)
 
@@ -84,11 +76,11 @@ FORMATS: dict[str, Callable[[list[str]], bytes]] = {
     "a.tsv": lambda texts: separated(texts, "\t"),
     "a.parquet": parquet,
     "a.arrow": arrow,
-    "file.arrow": lambda texts: arrow(texts, as_file=True),
+    "file.arrow": lambda texts: arrow(texts, pyarrow.ipc.new_file),
     "a.jsonl.gz": lambda texts: gzip.compress(lines(texts)),
     "a.csv.bz2": lambda texts: bz2.compress(separated(texts)),
     "a.ndjson.xz": lambda texts: lzma.compress(lines(texts)),
-    "a.jsonl.zst": frames,
+    "a.jsonl.zst": zst,
 }
 
 
@@ -119,11 +111,9 @@ def test_formats(tmp_path: Path, name: str) -> None:
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
-    """Also as Windows' Notepad writes them; a lone carriage return ends none."""
-    (tmp_path / "a.txt").write_bytes(in_lines(TEXTS))
-    assert texts_of(tmp_path / "a.txt") == in_lines(TEXTS).decode().splitlines()
-    (tmp_path / "b.txt").write_bytes("\ufeffone\r\ntwo\rand a half\r\n".encode())
-    assert texts_of(tmp_path / "b.txt") == ["one", "two\rand a half"]
+    """As Windows' Notepad writes them; a lone carriage return ends none."""
+    (tmp_path / "a.txt").write_bytes("\ufeffone\r\ntwo\rand a half\r\n".encode())
+    assert texts_of(tmp_path / "a.txt") == ["one", "two\rand a half"]
 
 
 def test_a_csv_that_is_not_regular(tmp_path: Path) -> None:
@@ -141,7 +131,8 @@ def test_a_csv_that_is_not_regular(tmp_path: Path) -> None:
 
 
 def test_json_that_is_not_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor in blocks: a text can be longer than one, and what is no Unicode is replaced."""
+    """Nor in blocks: a text can be longer than one. What is no Unicode is replaced, and texts that
+    are missing or empty are skipped."""
     monkeypatch.setattr("data.rows.BLOCK", 50)
     file, rows = tmp_path / "a.json", [{"id": i, "text": text * 9} for i, text in enumerate(TEXTS)]
     texts = [text * 9 for text in TEXTS]
@@ -153,8 +144,9 @@ def test_json_that_is_not_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         file.write_text(content)
         assert texts_of(file) == texts
-    file.write_text('{"text": "a\\ud83d"}\n{"text": "b", "text": "c"}\n{"text": "tab\t"}')
-    assert texts_of(file) == ["a\ufffd", "c", "tab\t"]
+    odd = ['{"text": "a\\ud83d"}', '{"text": "b", "text": "c"}', '{"text": "tab\t"}']
+    file.write_text("\n".join([*odd, '{"text": null}', '{"text": ""}', '{"text": "t\\u0000wo"}']))
+    assert texts_of(file) == ["a\ufffd", "c", "tab\t", "t\0wo"]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.arrow"])
@@ -218,12 +210,6 @@ def test_files_at_a_url(tmp_path: Path) -> None:
         server.shutdown()
 
 
-def test_texts_that_are_missing_or_empty_are_skipped(tmp_path: Path) -> None:
-    rows = ['{"text": null}', '{"text": ""}', '{"text": "one"}', '{"text": "t\\u0000wo"}']
-    (tmp_path / "a.jsonl").write_text("\n".join(rows * 20))
-    assert texts_of(tmp_path / "a.jsonl") == ["one", "t\0wo"] * 20
-
-
 def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> None:
     write(tmp_path / "folder/x.jsonl", TEXTS[:100])
     write(tmp_path / "folder/y.jsonl", TEXTS[100:])
@@ -269,7 +255,6 @@ def test_a_folder_in_the_layout_of_the_hub(hub: Path, tmp_path: Path) -> None:
     [
         ({}, r"^data\.subset: .*\['en', 'de'\]"),
         ({"subset": "en", "split": "tset"}, r"^data\.split: .*no split 'tset'.*'validation'"),
-        ({"subset": "de", "field": "id"}, r"^data\.field: 'id' .* is not text"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_one_line(
@@ -283,15 +268,14 @@ def test_a_setting_that_does_not_fit_is_one_line(
 BAD = {
     "a.jsonl": (b'{"text": "a"}\n{"text": \n', "cannot be read .*damaged JSON in line 2, at"),
     "b.jsonl.gz": (gzip.compress(lines(TEXTS))[:-20], "cannot be read"),
-    "c.parquet": (b"", "cannot be read"),
     "d.png": (b"", "files of .png; give files of one of .jsonl"),
-    "e.parquet": (parquet(TEXTS, "body"), "^data.field: .*no field 'text'; .*one of body$"),
     "f.jsonl": (b'{"text": "a"}\n{"id": "b", "text": 12}\n', "'text' of row 2 is 12, and not text"),
     "g.csv": (b"text,text\na,b\n", "^data.field: .* has several columns 'text'"),
     "i.csv": (b'text\na\n"b\nc\n', "cannot be read .*unexpected end of data"),
     "j.csv": (b"text\nd\xe9j\xe0 vu, and more of it\n", "is not UTF-8; it looks like Windows-1252"),
     "k.jsonl": ('{"text": "a"}\n'.encode("utf-16"), "is UTF-16LE, and not UTF-8; convert it first"),
     "h.csv": (b"id, text\na,b\n", "^data.field: .* choose one of id, ' text'$"),
+    "l.txt": (b"", "^data: contains no text; choose other files"),
 }
 
 
@@ -329,12 +313,6 @@ def test_what_is_trained_on_is_not_scored(tmp_path: Path, split: str, val_split:
     write(tmp_path / "a.jsonl", TEXTS)
     with pytest.raises(UserError, match=r"^data\.val_split: has files of data\.split"):
         open_corpus(config(tmp_path / "a.jsonl", split=split, val_split=val_split))
-
-
-def test_a_dataset_without_text(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(UserError, match=r"^data: contains no text; choose other files"):
-        read(tmp_path / "a.txt", tmp_path / "cache")
 
 
 def test_what_is_nowhere_is_one_line(tmp_path: Path) -> None:
@@ -380,8 +358,7 @@ def test_a_strangers_run_fetches_nothing() -> None:
 
 def test_files_of_a_strangers_run(hub: Path, tmp_path: Path) -> None:
     write(tmp_path / "folder/a.jsonl", TEXTS)
-    corpus: Corpus = open_corpus(config(tmp_path / "folder"), trusted=False)
-    assert corpus.description == f"streaming {tmp_path / 'folder'}"
+    assert open_corpus(config(tmp_path / "folder"), trusted=False).description
     # A header can name files elsewhere, in many spellings.
     with pytest.raises(UserError, match=r"whose README\.md can name files elsewhere; confirm with"):
         open_corpus(config(hub, subset="de"), trusted=False)
