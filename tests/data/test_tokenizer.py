@@ -23,24 +23,15 @@ from data.tokenizer import (
     Tokenizer,
     TokenizerConfig,
     fixed_tokenizer,
-    train_bpe,
 )
-from tests.data.strings import gpt2
+from tests.data.strings import make
 
 SPECIAL = "<|endoftext|>"
-TEXTS = [
-    "Once upon a time there was a hen who had a red hat.\n\nThe hen's hat wasn't old.\n" * 20,
-    "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich. 中文字 😀 1234567",
-]
 
 
 @pytest.fixture(scope="module", params=["bpe", "byte", "gpt2"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    if request.param == "bpe":
-        return train_bpe(TEXTS, 400)
-    if request.param == "gpt2":
-        return gpt2()
-    return fixed_tokenizer(request.param)
+    return make(request.param)
 
 
 @given(text=st.text() | st.lists(st.sampled_from([SPECIAL, "<|", " ", "\n", "né"])).map("".join))
@@ -81,8 +72,8 @@ def test_a_saved_tokenizer_loads_unchanged(tokenizer: Tokenizer, tmp_path: Path)
     assert (loaded.name, loaded.vocab_size) == (tokenizer.name, tokenizer.vocab_size)
     assert loaded.digest == tokenizer.digest
     assert (loaded.token_bytes == tokenizer.token_bytes).all()
-    for text in [*TEXTS, SPECIAL]:
-        assert loaded.encode(text) == tokenizer.encode(text)
+    text = f"The hen's hat wasn't old.\n\n{SPECIAL} Zwölf 中文字 😀 1234567"
+    assert loaded.encode(text) == tokenizer.encode(text)
 
 
 def forge(folder: Path, name: str, old: str, new: str) -> None:
@@ -121,9 +112,8 @@ def odd(**more: Any) -> Tokenizer:
 
 
 def test_sizes_and_limits_are_stored(tmp_path: Path) -> None:
-    odd(vocab_size=1024, bos_id=600, adds_bos=False, eos_ids=(0, 3)).of_text((5, 7), "\n\n").save(
-        tmp_path
-    )
+    saved = odd(vocab_size=1024, bos_id=600, adds_bos=False, eos_ids=(0, 3))
+    saved.of_text((5, 7), "\n\n").save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert (loaded.start_ids, loaded.document_end) == ((5, 7), "\n\n")
     assert (loaded.vocab_size, loaded.bos_id, loaded.eos_ids) == (1024, 600, (0, 3))
@@ -169,11 +159,7 @@ def test_without_a_network_one_line_says_what_to_do(
 
 @pytest.mark.parametrize(
     ("name", "vocab_size", "field"),
-    [
-        ("word", None, "name"),
-        ("gpt2", 50257, "vocab_size"),
-        ("bpe", 256, "vocab_size"),
-    ],
+    [("word", None, "name"), ("gpt2", 50257, "vocab_size"), ("bpe", 256, "vocab_size")],
 )
 def test_a_setting_out_of_range_is_rejected(name: str, vocab_size: int | None, field: str) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: .*(choose|give)"):
@@ -186,9 +172,5 @@ def test_the_patterns_in_use_are_known() -> None:
         for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
             patch.setattr(tiktoken_ext.openai_public, loader, lambda *_, **__: {})
         made = [tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS[name]() for name in PRETRAINED]
-    patterns = [each["pat_str"] for each in made]
-    patterns += [
-        train_bpe(TEXTS, 257).byte_pairs().pattern,
-        fixed_tokenizer("byte").byte_pairs().pattern,
-    ]
-    assert patterns == [GPT2, CL100K, O200K, BPE, BYTE]
+    assert [each["pat_str"] for each in made] == [GPT2, CL100K, O200K]
+    assert [make(name).byte_pairs().pattern for name in ("bpe", "byte")] == [BPE, BYTE]
