@@ -86,13 +86,10 @@ def patterned() -> dict[str, Tokenizer]:
             "nasty",
             pat_str=pattern,
             mergeable_ranks={token: rank + shift for token, rank in ranks.items()},
-            special_tokens=dict(zip(("<|end|>", "<s>"), ids, strict=True)),
+            special_tokens={"<|end|>": ids[0], "<s>": ids[1]},
         )
-        limits = Limits(
-            vocab_size=0 if i % 2 else 4000,
-            bos_id=ids[i % 2] if i > 2 else None,
-            eos_ids=(ids[0],) if i > 2 else (),
-        )
+        size = 0 if i % 2 else 4000
+        limits = Limits(size, bos_id=ids[i % 2], eos_ids=ids[:1]) if i > 2 else Limits(size)
         made[f"pattern {i}"] = Tokenizer(encoding, limits)
     return made
 
@@ -103,10 +100,9 @@ def trained() -> Tokenizer:
 
 
 PATTERNED = patterned()
-NAMES = ["bpe", "byte", "gpt2", *PATTERNED]
+MADE = {"bpe": trained, "byte": lambda: fixed_tokenizer("byte"), "gpt2": gpt2}
+NAMES = [*MADE, *PATTERNED]
 
 
 def make(name: str) -> Tokenizer:
-    if name in PATTERNED:
-        return PATTERNED[name]
-    return {"bpe": trained, "byte": lambda: fixed_tokenizer("byte"), "gpt2": gpt2}[name]()
+    return PATTERNED[name] if name in PATTERNED else MADE[name]()
