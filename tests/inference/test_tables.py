@@ -74,9 +74,5 @@ def test_what_rounds_to_0_is_not_negative_and_not_none() -> None:
 
 def test_large_sets_are_named_by_what_they_lack() -> None:
     parts: list[Part] = [(0, 0), (0, 1), "mlp 0"]
-    assert [set_name(parts[:n], parts) for n in range(4)] == [
-        "none",
-        "L0H0",
-        "all but L0 MLP",
-        "all",
-    ]
+    names = [set_name(parts[:n], parts) for n in range(4)]
+    assert names == ["none", "L0H0", "all but L0 MLP", "all"]
