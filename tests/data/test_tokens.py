@@ -205,7 +205,6 @@ def test_another_text_or_tokenizer_has_its_own_entry(tmp_path: Path) -> None:
     [
         ("*/train.bin", b"short"),
         ("*/val.bin", None),
-        ("*/meta.json", b"[" * 100_000),
         ("tokens-*/SHA256SUMS", b"\xff" * 100),
         ("*/tokenizer.json", b"[]"),
     ],
