@@ -1,17 +1,24 @@
-"""Compare generation with its definition: a full forward pass over the window for each token."""
+"""Compare generation with its definition: a full forward pass over the window for each token; and
+the text that is streamed with a tokenizer whose ids begin and end documents."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+import tiktoken
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from inference.generation import generate, sampling_probabilities, window_start
+from data.pieces import BYTE
+from data.tokenizer import Limits, Tokenizer
+from inference.generation import SamplingConfig, generate, sampling_probabilities, window_start
+from inference.writer import Row, Writer
 from model import record_attention
 
 
@@ -157,3 +164,93 @@ def test_an_argument_out_of_range_raises_immediately(make_model, bad):
     arguments = {"prompt": torch.tensor([[1, 2]]), "max_new_tokens": 3, **bad}
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         generate(make_model(), **arguments)
+
+
+START = 256
+
+
+def tokenizer(**more: Any) -> Tokenizer:
+    """Bytes, and a special token that begins documents."""
+    encoding = tiktoken.Encoding(
+        "imported",
+        pat_str=BYTE,
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={"<start>": START},
+    )
+    return Tokenizer(encoding, Limits(**more))
+
+
+def settings(prompt: str, temperature: float = 0.0) -> SamplingConfig:
+    return SamplingConfig(prompt, 40, temperature, None, None, seed=1)
+
+
+MARKED: dict[str, Any] = {"bos_id": START, "adds_bos": False, "eos_ids": (5,)}
+OF_TEXT: dict[str, Any] = {"eos_ids": (5,), "document_end": "\n\n"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "prompt", "ids"),
+    [
+        ({"bos_id": START}, "", [START]),
+        ({"bos_id": START}, "Once", [START, *b"Once"]),
+        (OF_TEXT, "Once", [*b"\n\nOnce"]),
+        ({**OF_TEXT, "bos_id": START}, "Once", [*b"\n\nOnce"]),
+        (MARKED, "Once", [*b"Once"]),
+        (MARKED, "", [START]),
+        ({"bos_id": START, "start_ids": (START,)}, "Once", [START, *b"Once"]),
+        # Of a model that was then trained on a text without documents.
+        ({"bos_id": START, "start_ids": (10,)}, "Once", [*b"Once"]),
+        ({"bos_id": START, "start_ids": (10,)}, "", [10]),
+    ],
+)
+def test_what_a_document_begins_with(limits: dict[str, Any], prompt: str, ids: list[int]) -> None:
+    assert tokenizer(**limits).encode_document(prompt) == ids
+
+
+def test_a_sample_ends_at_any_of_the_ends(make_model):
+    model = make_model(257, context_length=64)
+    (tokens,) = sampled(model, torch.tensor([[START, *b"Once"]]), 40, temperature=0.0).tolist()
+    for place in (0, 5, 20):
+        length = next(n for n, token in enumerate(tokens) if token in (tokens[place], 7))
+        ended = tokenizer(bos_id=START, eos_ids=(tokens[place], 7))
+        writer = Writer(model, ended)
+        pieces = [piece for (piece,) in writer.stream(settings("Once"))]
+        assert "".join(pieces) == ended.decode(tokens[:length])
+        assert len(pieces) == length + 1  # nothing is generated after it
+
+
+def test_each_sample_ends_by_itself(make_model):
+    model = make_model(257, context_length=64)
+    ends = tuple(range(0, 257, 8))
+    writer = Writer(model, tokenizer(bos_id=START, eos_ids=ends))
+    endless = Writer(model, tokenizer(bos_id=START))
+    columns = list(zip(*writer.stream(settings("Once", 1.0), 4), strict=True))
+    assert len(columns) == 4
+    texts = ["".join(column) for column in columns]
+    others = zip(*endless.stream(settings("Once", 1.0), 4), strict=True)
+    for text, column in zip(texts, others, strict=True):
+        assert "".join(column).startswith(text.rstrip("\ufffd")) and not {*text.encode()} & {*ends}
+    assert len({*map(len, texts)}) > 1
+
+
+def shown(row: Row, tokens: Iterable[int]) -> str:
+    return "".join(map(row.feed, tokens)) + row.flush()
+
+
+def test_a_character_that_is_cut_by_the_end_is_shown() -> None:
+    tokens = [*b"a\xf0\x9f", START, *b"b"]
+    assert shown(Row(tokenizer(eos_ids=(START,))), tokens) == "a\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (b"One.\n\nTwo.\n\n", "One."),
+        (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
+        (b"One.\n", "One.\n"),
+        (b"", ""),
+    ],
+)
+def test_a_sample_ends_with_its_document(written: bytes, text: str) -> None:
+    ids = (ord("n"),)  # of another corpus
+    assert shown(Row(tokenizer(eos_ids=ids, document_end="\n\n")), written) == text
