@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -55,10 +55,10 @@ def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # stands for a full disk
     try:
         for write, named in (
-            (lambda path: replace_text(path, "new" * 9), "file"),
+            (partial(replace_text, text="new" * 9), "file"),
             (write_file, "file"),
             (write_folder, "folder"),
-            (lambda path: write_folder(path, "no/file"), "folder/no/file"),
+            (partial(write_folder, name="no/file"), "folder/no/file"),
         ):
             with pytest.raises(OSError) as refused:
                 write(tmp_path / named.partition("/")[0])
@@ -112,11 +112,7 @@ def test_a_folder_is_flushed_where_its_file_system_can(
     assert (tmp_path / "a.txt").read_text() == "newer", "after the folder was refused"
 
 
-@pytest.mark.parametrize(
-    "write",
-    [lambda path: replace_text(path, "new"), write_file, write_folder],
-    ids=["text", "file", "folder"],
-)
+@pytest.mark.parametrize("write", [partial(replace_text, text="new"), write_file, write_folder])
 def test_a_loss_of_power_finds_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], object]
 ) -> None:

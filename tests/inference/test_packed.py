@@ -10,7 +10,7 @@ from torch import nn
 
 from inference.packed import MAX_JOINED, Packed
 from model import KVCache, ablate
-from model.layers import RMSNorm, SwiGLU
+from model.layers import RMSNorm
 
 
 @pytest.fixture(params=[1, 3])  # the 13 rows of an output matrix are no multiple of 3
@@ -47,6 +47,7 @@ def test_logits_are_those_of_the_model(make_model, family, n_threads, monkeypatc
 
 
 def test_settings_that_are_not_known_are_left_to_the_model(make_model):
+    assert Packed(make_model().bfloat16()).layers is None
     model = make_model(logit_softcap=2.0).double()
     assert Packed(model).layers is None
     assert_equal(*both(model, torch.randint(13, (2, 8))))
@@ -69,8 +70,10 @@ def test_a_cache_after_a_call_that_was_interrupted(make_model):
 
 
 @contextmanager
-def hooked(module):
-    handle = module.register_forward_hook(lambda module, inputs, output: 2 * output)
+def hooked(register):
+    handle = register(
+        lambda module, inputs, output: 2 * output if isinstance(module, nn.Linear) else None
+    )
     yield
     handle.remove()
 
@@ -78,7 +81,8 @@ def hooked(module):
 ATTACHED = {
     "an edit": lambda model: ablate(model, [(0, 1)], "zero"),
     "an edit of an MLP": lambda model: ablate(model, [], "zero", mlps=[1]),
-    "a hook": lambda model: hooked(model.blocks[1].mlp.down),
+    "a hook": lambda model: hooked(model.blocks[1].mlp.down.register_forward_hook),
+    "a hook of all modules": lambda model: hooked(nn.modules.module.register_module_forward_hook),
 }
 
 
@@ -131,17 +135,3 @@ def test_a_model_that_was_changed_is_asked_itself(make_model, name):
     model = make_model(bias=True).double()
     CHANGES[name](model)
     assert Packed(model.double()).layers is None
-
-
-def test_half_precision_and_a_hook_of_all_modules(make_model):
-    assert Packed(make_model().bfloat16()).layers is None
-    model = make_model().double()
-    tokens = torch.randint(13, (1, 8))
-    packed = Packed(model)
-    handle = nn.modules.module.register_module_forward_hook(
-        lambda module, inputs, output: output + 1 if isinstance(module, SwiGLU) else None
-    )
-    try:
-        assert_equal(*both(model, tokens, packed))
-    finally:
-        handle.remove()
