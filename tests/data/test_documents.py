@@ -137,10 +137,7 @@ HUGE = 400_000
 SIZES = {
     "1": [5000],
     "2": [900, 5000],
-    "3": [120_000] * 3,
-    "10": [random.Random(0).randint(200, 3000) for _ in range(10)],
     "100": [random.Random(1).randint(20, 2000) for _ in range(100)],
-    "100 equal": [300] * 100,
     "huge first": [HUGE, *[300] * 50],
     "huge last": [*[300] * 50, HUGE],
     "huge among many": [*[300] * 400, HUGE, *[300] * 400],

@@ -135,12 +135,6 @@ def test_sizes_and_limits_that_do_not_fit_are_rejected(more: dict[str, Any]) -> 
         odd(**more)
 
 
-def test_the_byte_tokenizer_is_utf8() -> None:
-    tokenizer = fixed_tokenizer("byte")
-    assert tokenizer.vocab_size == 256
-    assert tokenizer.encode("né 中" * 99) == list(("né 中" * 99).encode())
-
-
 def test_without_a_network_one_line_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
