@@ -71,7 +71,7 @@ def test_a_refusal_names_the_file_and_not_a_temporary_one(tmp_path: Path) -> Non
     assert refused.value.filename == str(tmp_path / "file")
 
 
-def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+def test_what_is_new_appears_complete_or_not_at_all_and_replaces_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "deep/folder"
     with pytest.raises(ZeroDivisionError), new_folder(folder) as temporary:
         (temporary / "a").touch()
@@ -80,16 +80,12 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     folder.mkdir(parents=True)  # one that is empty does not matter
     write_folder(folder)
-    with pytest.raises(FileExistsError):
-        write_folder(folder)
+    (folder / "a").write_text("old")
+    for write, path in ((write_folder, folder), (write_file, folder / "a")):
+        with pytest.raises(FileExistsError):
+            write(path)
     assert [*folder.parent.rglob("*")] == [folder, folder / "a"]
-
-
-def test_a_new_file_replaces_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-    with pytest.raises(FileExistsError):
-        write_file(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "old" and len([*tmp_path.iterdir()]) == 1
+    assert (folder / "a").read_text() == "old"
 
 
 def test_a_folder_is_flushed_where_its_file_system_can(

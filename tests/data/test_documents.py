@@ -123,13 +123,11 @@ def test_what_may_not_be_meant_is_noted(
 
 def test_the_end_of_a_document_is_a_token(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a", draw_texts(400))
-    for name, vocab in (("bpe", 300), ("byte", None)):
-        tokenizer_config = TokenizerConfig(name, vocab)
-        dataset = prepare(open_corpus(config(folder)), tokenizer_config, tmp_path / "c", 8)
-        tokenizer = dataset.tokenizer
-        assert tokenizer.vocab_size == (vocab or 257)
+    for chosen in (TokenizerConfig("bpe", 300), BYTE):
+        tokenizer = prepare(open_corpus(config(folder)), chosen, tmp_path / "c", 8).tokenizer
         (end,) = tokenizer.eos_ids
         assert end == tokenizer.bos_id == tokenizer.special_tokens["<|endoftext|>"]
+        assert tokenizer.vocab_size == (chosen.vocab_size or 257)
         assert end not in tokenizer.encode("<|endoftext|>")
 
 
