@@ -122,9 +122,7 @@ def test_a_csv_that_is_not_regular(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(content.encode())
     assert texts_of(tmp_path / "a.csv") == [*texts, *TEXTS, "last"]
     (tmp_path / "a.csv").write_text(content + "9,one, two\n")
-    with pytest.raises(
-        UserError, match=r"a\.csv cannot be read \(row 409 has 3 columns, the first one 2"
-    ):
+    with pytest.raises(UserError, match=r"a\.csv cannot be read \(row 409 has 3 columns, the"):
         texts_of(tmp_path / "a.csv")
 
 
@@ -214,6 +212,11 @@ def test_a_plain_folder_and_names_that_look_like_patterns(tmp_path: Path) -> Non
     write(tmp_path / "a [x].jsonl", TEXTS[:50])
     write(tmp_path / "a x.jsonl", TEXTS[50:])
     assert texts_of(tmp_path / "a [x].jsonl") == TEXTS[:50]
+    folder = write(tmp_path / "a [b]" / "a.jsonl", TEXTS).parent
+    assert texts_of(f"{folder}/*.jsonl") == TEXTS
+    # datasets 5.0 finds no files in it.
+    with pytest.raises(UserError, match=r"^data\.path: .*a \[b\] cannot be opened .* or a glob$"):
+        texts_of(folder)
 
 
 @pytest.fixture(scope="module")
@@ -284,14 +287,6 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=problem) as caught:
         read(tmp_path / name, tmp_path / "cache")
     assert "\n" not in str(caught.value) and not (tmp_path / "cache").exists()
-
-
-def test_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
-    """datasets 5.0 finds no files in it."""
-    folder = write(tmp_path / "a [b]" / "a.jsonl", TEXTS).parent
-    with pytest.raises(UserError, match=r"^data\.path: .*a \[b\] cannot be opened .* or a glob$"):
-        read(folder, tmp_path / "cache")
-    assert len(read(f"{folder}/*.jsonl", tmp_path / "cache").train)
 
 
 def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:

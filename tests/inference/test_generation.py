@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -233,24 +233,18 @@ def test_each_sample_ends_by_itself(make_model):
     assert len({*map(len, texts)}) > 1
 
 
-def shown(row: Row, tokens: Iterable[int]) -> str:
-    return "".join(map(row.feed, tokens)) + row.flush()
-
-
-def test_a_character_that_is_cut_by_the_end_is_shown() -> None:
-    tokens = [*b"a\xf0\x9f", START, *b"b"]
-    assert shown(Row(tokenizer(eos_ids=(START,))), tokens) == "a\ufffd"
-
-
 @pytest.mark.parametrize(
-    ("written", "text"),
+    ("end", "written", "text"),
     [
-        (b"One.\n\nTwo.\n\n", "One."),
-        (b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
-        (b"One.\n", "One.\n"),
-        (b"", ""),
+        (None, [*b"a\xf0\x9f", ord("n"), *b"b"], "a\ufffd"),  # of a character that is cut
+        ("\n\n", b"One.\n\nTwo.\n\n", "One."),  # "n" ended documents of another corpus
+        ("\n\n", b"One.\nStill one.\n\nTwo.", "One.\nStill one."),
+        ("\n\n", b"One.\n", "One.\n"),
+        ("\n\n", b"", ""),
     ],
 )
-def test_a_sample_ends_with_its_document(written: bytes, text: str) -> None:
-    ids = (ord("n"),)  # of another corpus
-    assert shown(Row(tokenizer(eos_ids=ids, document_end="\n\n")), written) == text
+def test_a_sample_ends_with_its_document(
+    end: str | None, written: Sequence[int], text: str
+) -> None:
+    row = Row(tokenizer(eos_ids=(ord("n"),), document_end=end))
+    assert "".join(map(row.feed, written)) + row.flush() == text
