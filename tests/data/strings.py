@@ -38,17 +38,15 @@ def strings(n: int) -> list[str]:
     for code in range(sys.maxunicode + 1):
         if not 0xD800 <= code < 0xE000:
             kinds[unicodedata.category(chr(code))].append(chr(code))
-    names = sorted(kinds)
-
-    def draw(kind: int) -> str:
+    names, drawn = sorted(kinds), []
+    for i in range(n):
         length = rng.randrange(1, 40)
-        if kind == 0:
-            return "".join(rng.choice(kinds[rng.choice(names)]) for _ in range(length))
-        if kind == 1:
-            return "".join(rng.choices(NASTY, k=length))
-        return "".join(rng.choices(SCRAPS, k=length))
-
-    return [draw(i % 3) for i in range(n)]
+        if i % 3 == 0:
+            parts = [rng.choice(kinds[rng.choice(names)]) for _ in range(length)]
+        else:
+            parts = rng.choices(NASTY if i % 3 == 1 else SCRAPS, k=length)
+        drawn.append("".join(parts))
+    return drawn
 
 
 def nasty_ranks() -> dict[bytes, int]:
