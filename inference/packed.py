@@ -67,7 +67,7 @@ class Packed:
         """The logits after one token more of each sequence, which is added to the cache. Raises as
         `GPT.hidden` does."""
         model = self.model
-        start = cache.begin()
+        start = cache.begin(len(model.blocks))
         is_full = start >= model.config.context_length
         if self.layers is None or is_full or not self._is_plain():
             return model.logits(model.hidden(tokens, cache)[:, -1])

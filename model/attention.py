@@ -303,8 +303,10 @@ class KVCache:
         """How many tokens are stored in all layers."""
         return min(layer.length for layer in self.layers)
 
-    def begin(self) -> int:
-        """Remove what a call that was interrupted has stored in some layers; return the length."""
+    def begin(self, n_layers: int) -> int:
+        """For a model of so many layers, which may have lost its last ones: remove what a call that
+        was interrupted has stored in some of them; return the length."""
+        del self.layers[n_layers:]
         length = self.length
         for layer in self.layers:
             layer.length = length

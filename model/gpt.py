@@ -125,7 +125,7 @@ class GPT(nn.Module):
         synchronisation).
         """
         check_tokens(tokens, 2)
-        start = 0 if cache is None else cache.begin()
+        start = 0 if cache is None else cache.begin(len(self.blocks))
         if isinstance(start, int) and start + tokens.shape[1] > self.config.context_length:
             raise ValueError(
                 f"tokens: {start + tokens.shape[1]} tokens exceed "

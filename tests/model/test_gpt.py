@@ -181,6 +181,15 @@ def test_a_cache_after_a_call_that_was_interrupted(make_model):
     assert_close(model(tokens[:, 4:], cache), model(tokens)[:, 4:])
 
 
+@torch.no_grad()
+def test_the_cache_of_a_model_that_lost_its_last_layer(make_model):
+    model, tokens = make_model(), torch.randint(13, (1, 8))
+    cache = KVCache(model.config, batch=1)
+    model.blocks = model.blocks[:1]
+    pieces = [model(piece, cache) for piece in tokens.split(2, dim=1)]
+    assert_close(torch.cat(pieces, dim=1), model(tokens))
+
+
 def test_a_cache_of_another_batch_is_refused(make_model):
     model = make_model()
     with pytest.raises(ValueError, match="cache: is for a batch of 2; 1 were given"):
