@@ -15,10 +15,8 @@ import importlib
 import io
 import json
 import logging
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -54,15 +52,12 @@ settings.load_profile("no-deadline")
 ROOT = Path(__file__).resolve().parent.parent
 
 # A model that trains in a second or two.
-TINY_MODEL = (
+TINY = (
     "model.n_layers=2",
     "model.n_heads=2",
     "model.d_model=16",
     "model.context_length=32",
     "tokenizer.vocab_size=300",
-)
-TINY = (
-    *TINY_MODEL,
     "data.n_bytes=60000",
     "trainer.max_steps=6",
     "trainer.batch_size=4",
@@ -75,7 +70,6 @@ TINY = (
     "observe.samples.every=3",
 )
 PLAIN = (*TINY, "observe.tensorboard=false")  # in two thirds of the time
-
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
 ON_GPU = pytest.param("cuda", marks=NEEDS_GPU)
@@ -168,6 +162,17 @@ def succeed(script: str, *arguments: str, cwd: Path, stdin: str = "", **environm
     return done.stdout
 
 
+def refused(script: str, *arguments: str, cwd: Path, **environment: str) -> str:
+    """Run a command that must end with one line of error and change nothing in its folder; return
+    the line."""
+    before = files(cwd)
+    done = command(script, *arguments, cwd=cwd, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert files(cwd) == before
+    return done.stderr
+
+
 def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """Start Python in the background."""
     heed_signals()
@@ -220,13 +225,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     runs."""
     path = run / "metrics.jsonl"
     whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
-    lines = map(json.loads, whole.splitlines())
+    lines, clock = map(json.loads, whole.splitlines()), ("tokens_per_second", "seconds")
     return [
-        {
-            name: value
-            for name, value in line.items()
-            if not name.startswith("tokens_per_second") and name != "seconds"
-        }
+        {name: value for name, value in line.items() if not name.startswith(clock)}
         for line in lines
     ]
 
@@ -282,6 +283,13 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_run, tmp_path / "run", symlinks=True))
 
 
+@pytest.fixture
+def here(tiny: Path, run: Path, tmp_path: Path) -> Path:
+    """The folder of that copy, with one of the cache."""
+    shutil.copytree(tiny / ".cache", tmp_path / ".cache")
+    return tmp_path
+
+
 def configure(run: Path, change: Callable[[dict], object]) -> None:
     file = run / "config.yaml"
     settings = yaml.safe_load(file.read_text())
@@ -301,8 +309,7 @@ def rewrite(
 
 
 SETTINGS = (
-    *TINY_MODEL,
-    "data.n_bytes=60000",
+    *TINY,
     "trainer.max_steps=12",
     "trainer.batch_size=8",
     "trainer.grad_accumulation=2",
@@ -310,28 +317,8 @@ SETTINGS = (
     "trainer.checkpoint_every=4",
     "trainer.log_every=1",
     "observe.attention.every=6",
-    "observe.samples.max_new_tokens=20",
 )
-
-
 TRAIN = ROOT / "train.py"
-
-
-def assert_close(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
-    assert [line.keys() for line in one] == [line.keys() for line in other]
-    for mine, theirs in zip(one, other, strict=True):
-        assert mine == pytest.approx(theirs, rel=2e-3), mine["step"]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def last_step(run: Path) -> int:
-    """The step of the last checkpoint of a run."""
-    return json.loads((last_checkpoint(run) / "state.json").read_text())["step"]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import pickle
 import shutil
 import socket
 from pathlib import Path
@@ -15,7 +17,7 @@ from common.errors import UserError
 from inference.opening import open_run
 from store.checkpoint import STATE
 from store.weights import OPTIMIZER
-from tests.conftest import PLAIN, TINY, command, configure, files, rewrite, seal, succeed
+from tests.conftest import PLAIN, TINY, command, configure, refused, rewrite, seal, succeed
 
 SCRIPTS = {
     "train": ("resume=run", "trainer.max_steps=8"),
@@ -25,22 +27,16 @@ SCRIPTS = {
 
 
 def assert_refused(here: Path, script: str, *words: str) -> None:
-    before = files(here.parent)
-    done = command(script, *SCRIPTS[script], cwd=here)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    for word in ("error: ", *words):
-        assert word in done.stderr
-    assert files(here.parent) == before
+    line = refused(script, *SCRIPTS[script], cwd=here)
+    assert all(word in line for word in words), line
 
 
 def assert_not_opened(here: Path, *words: str) -> None:
     """Sampling, evaluating and looking begin with `open_run`. Training has its own beginning."""
     with pytest.raises(UserError) as caught:
         open_run(here / "run", "last")
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
+    line = str(caught.value)
+    assert "\n" not in line and all(word in line for word in words), line
 
 
 @pytest.mark.parametrize("state", [{"step": -5}, {"tokens": "six"}, {"more": 1}])
@@ -123,18 +119,12 @@ ALIASES = "".join(f"- &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 'word'}]\n
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        (".hydra/overrides.yaml", ALIASES),
-        ("resumed.yaml", "{a: 3}"),
-    ],
+    ("file", "text"), [(".hydra/overrides.yaml", ALIASES), ("resumed.yaml", "{a: 3}")]
 )
 def test_a_file_of_settings_that_cannot_be(here: Path, file: str, text: str) -> None:
     (here / "run" / file).write_text(text)
-    before = files(here)
-    done = command("train", *TINY, "resume=auto", "run_dir=run", cwd=here)
-    assert done.returncode == 2 and done.stderr.startswith(f"error: run/{file}: ")
-    assert len(done.stderr.splitlines()) == 1 and files(here) == before
+    line = refused("train", *TINY, "resume=auto", "run_dir=run", cwd=here)
+    assert line.startswith(f"error: run/{file}: ")
 
 
 def test_a_terabyte_of_tales_needs_the_users_word(here: Path) -> None:
@@ -147,3 +137,50 @@ def test_control_characters_are_escaped(here: Path) -> None:
     name = "evil\x1b[31m\nname"
     rewrite(here / "run", lambda weights: weights.update({name: torch.zeros(2)}))
     assert_refused(here, "evaluate", r"evil\x1b[31m name")
+
+
+class Payload:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize(
+    "kind", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(1, 8))]
+)
+def test_nothing_in_a_run_is_executed(here: Path, kind: int) -> None:
+    """Each file of a run and of the cache is replaced by a malicious pickle or a `_target_`: every
+    eighth one by the same."""
+    sprung = here / "sprung"
+    planted = b"_target_: os.mkdir\npath: sprung\n"
+    if kind % 4 < 3:
+        planted = pickle.dumps(Payload(sprung), (0, 2, 5)[kind % 4])
+        with pytest.raises(FileExistsError):  # the payload works
+            pickle.loads(planted), pickle.loads(planted)
+        sprung.rmdir()
+    places = [
+        path.relative_to(here)
+        for path in sorted([*(here / "run").rglob("*"), *(here / ".cache").rglob("*")])
+        if path.is_file() and path.name != "lock" and "step-000003" not in path.parts
+    ]
+    assert len(places) > 15
+
+    for number, place in [*enumerate(places)][kind::8]:
+        copied = here / str(number)
+        for folder in ("run", ".cache"):
+            shutil.copytree(here / folder, copied / folder)
+        (copied / place).write_bytes(planted)
+        is_read_by_train_alone = place.suffix in (".jsonl", ".bin") or place.parts[0] == ".cache"
+        script, *settings = (
+            ("train", "resume=run", "trainer.max_steps=8")
+            if is_read_by_train_alone or number // 8 % 2
+            else ("sample", "run=run", "max_new_tokens=5")
+        )
+        done = command(script, *settings, cwd=copied)
+        assert done.returncode in (0, 2), f"{place}: {done.stderr}"
+        assert "Traceback" not in done.stderr, f"{place}: {done.stderr}"
+        assert not (copied / "sprung").exists() and not sprung.exists(), place
