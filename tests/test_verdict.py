@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hydra import initialize_config_dir
-from scipy import stats
+from omegaconf import OmegaConf
 
 import store.code
 from data.corpora import open_corpus
@@ -19,16 +19,14 @@ from launch.idea import divide, open_side
 from launch.pairs import Runs
 from launch.quoting import CONFIGS
 from store.code import code_sha256
-from store.judging import critical_values
 from tests.conftest import (
     PLAIN,
     ROOT,
     begin,
     command,
-    configure,
     files,
     last_checkpoint,
-    metrics,
+    refused,
     succeed,
     wait_for,
 )
@@ -50,15 +48,10 @@ def put(tiny_run: Path, runs: Runs, seed: int, bpb: float) -> Path:
     """A finished run, with another seed, settings and result."""
     copy = runs.folder / f"seed={seed}"
     shutil.copytree(tiny_run, copy)
-
-    def change(config: dict) -> None:
-        for name, value in (runs.side.settings | {"seed": seed}).items():
-            place, (*groups, last) = config, name.split(".")
-            for group in groups:
-                place = place[group]
-            place[last] = value
-
-    configure(copy, change)
+    config = OmegaConf.load(copy / "config.yaml")
+    for name, value in (runs.side.settings | {"seed": seed}).items():
+        OmegaConf.update(config, name, value)
+    OmegaConf.save(config, copy / "config.yaml")
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps({**summary, "val_bpb": bpb}))
     return copy
@@ -82,12 +75,7 @@ def test_an_experiment_against_the_defaults() -> None:
     ("changes", "settings", "words"),
     [
         ((-0.021, -0.018, -0.022, -0.019, -0.020), [], "better by 0.99% ("),
-        ((0.021, 0.018, 0.022, 0.019, 0.020), [], "worse by 0.99% ("),
-        (
-            (-0.002, -0.0021, -0.002, -0.0021, -0.002),
-            [],
-            "better by 0.10% (0.09 to 0.11%), less than",
-        ),
+        ((-0.002, -0.0021, -0.002, -0.0021, -0.002), [], "better by 0.10% (0.09 to 0.11%), less"),
         ((0.001, -0.002, 0.001, -0.001, 0.001), [], "no difference of more than 0.5%: "),
         ((0.001, -0.002, 0.001, -0.001, 0.001), ["margin=0.0001"], "not known after 5 pairs: "),
     ],
@@ -110,10 +98,8 @@ def test_what_is_said_of_finished_runs(
         f"pair {n}, seed {n}: {LOSSES[n - 1]:.4f} and"
     )
     assert verdict.startswith(found["verdict"] or "not known")
-    shares = np.array(changes[:n]) / np.mean(LOSSES[:n])
-    half = critical_values(n)[-1] * stats.sem(shares)
-    expected = (shares.mean(), shares.mean() - half, shares.mean() + half)
-    assert [found[name] for name in ("difference", "low", "high")] == pytest.approx(expected)
+    assert found["low"] < found["difference"] < found["high"]
+    assert found["difference"] == pytest.approx(np.mean(changes[:n]) / np.mean(LOSSES[:n]))
     assert found["runs"] == {"base": str(base.folder), "idea": str(idea.folder)}
     assert found["diverged"] == {"base": [], "idea": []}
     after = {name: data for name, data in files(here).items() if "curves" not in name}
@@ -140,7 +126,6 @@ def test_a_base_that_a_verdict_with_other_words_has_begun_is_taken(
 
 
 def test_a_verdict_is_stopped_and_continued(here: Path, tiny_run: Path) -> None:
-    """The run that was stopped ends as if it had not been, and is that of train.py."""
     base, idea = sides(IDEA)
     for seed, loss in enumerate(LOSSES[:4], 1):
         put(tiny_run, base, seed, loss)
@@ -154,16 +139,8 @@ def test_a_verdict_is_stopped_and_continued(here: Path, tiny_run: Path) -> None:
     output, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "\nstopped\n"), output
     assert not (run / "summary.json").exists()
-    output = succeed("verdict", *arguments, cwd=here)
-    assert "pair 4, seed 4: 2.0500 and " in output
-    succeed("train", *PLAIN, IDEA, "seed=4", "run_dir=alone", cwd=here)
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        mine, theirs = (last_checkpoint(each) / name for each in (run, here / "alone"))
-        assert mine.read_bytes() == theirs.read_bytes()
-    assert metrics(run) == metrics(here / "alone")
-    shutil.rmtree(here / "alone")
-    latest = command("evaluate", "run=latest", cwd=here)
-    assert latest.returncode == 0, "a run of a verdict is the latest if there is no other"
+    assert "pair 4, seed 4: 2.0500 and " in succeed("verdict", *arguments, cwd=here)
+    assert last_checkpoint(run).name == "step-000006"
 
 
 def test_a_run_that_diverges_counts_as_worse(here: Path, tiny_run: Path) -> None:
@@ -194,11 +171,9 @@ def test_a_run_that_diverges_counts_as_worse(here: Path, tiny_run: Path) -> None
     printed = succeed("verdict", *against, "json=true", cwd=here)
     assert json.loads(printed)["diverged"] == {"base": [2], "idea": []}
     (earlier / "seed=1/code.json").write_text(json.dumps({"sha256": "a third"}))
-    done = command("verdict", *against, cwd=here)
-    assert done.returncode == 2 and "has runs of different code" in done.stderr
+    assert "has runs of different code" in refused("verdict", *against, cwd=here)
     shutil.copytree(earlier / "seed=3", earlier / "again")
-    done = command("verdict", *against, cwd=here)
-    assert done.returncode == 2 and "has two runs of one seed" in done.stderr
+    assert "has two runs of one seed" in refused("verdict", *against, cwd=here)
     shutil.rmtree(diverged)
     shutil.rmtree(base.folder / "seed=2")
     put(tiny_run, base, 5, LOSSES[4])
@@ -214,24 +189,22 @@ def test_runs_of_other_code_are_not_those_of_a_verdict(
     for seed, loss in enumerate(LOSSES, 1):
         put(tiny_run, base, seed, loss)
         put(tiny_run, idea, seed, loss)
-    same = command("verdict", *PLAIN, f"against={base.folder}", cwd=here)
-    assert same.returncode == 2 and "trained by the code as it is now" in same.stderr
+    line = refused("verdict", *PLAIN, f"against={base.folder}", cwd=here)
+    assert "trained by the code as it is now" in line
     earlier = here / "earlier"
     base.folder.rename(earlier)
     for seed in range(1, 6):
         code = earlier / f"seed={seed}/code.json"
         code.write_text(json.dumps({**json.loads(code.read_text()), "sha256": "another"}))
         put(tiny_run, base, seed, LOSSES[seed - 1] + 0.02 + seed / 1e4)
-    output = succeed("verdict", *PLAIN, f"against={earlier}", cwd=here)
-    assert "worse by 1." in output
-    later = succeed("verdict", *PLAIN, f"against={earlier}", "seeds_from=2", cwd=here)
-    assert "pair 1, seed 2: " in later
-    other = command("verdict", *PLAIN, IDEA, f"against={earlier}", cwd=here)
-    assert other.returncode == 2 and "other settings (optimizer.beta2=0.995)" in other.stderr
+    against = (*PLAIN, f"against={earlier}")
+    assert "worse by 1." in succeed("verdict", *against, cwd=here)
+    assert "pair 1, seed 2: " in succeed("verdict", *against, "seeds_from=2", cwd=here)
+    line = refused("verdict", *against, IDEA, cwd=here)
+    assert "other settings (optimizer.beta2=0.995)" in line
     shutil.rmtree(base.folder)
     earlier.rename(base.folder)
-    done = command("verdict", BASE, IDEA, cwd=here)
-    assert done.returncode == 2 and "seed=1: has other settings or code" in done.stderr
+    assert "seed=1: has other settings or code" in refused("verdict", BASE, IDEA, cwd=here)
     # With other code, their folder is another.
     clone = here / "clone"
     clone.mkdir()
@@ -264,34 +237,8 @@ def test_the_checksum_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write("env/pyvenv.cfg")
     write("env/lib/x.py")
     assert {*sums[6:]} == {sums[5]}
-    write("train.py", "a = 1\n")
-    assert sums[-1] not in sums[:-1]
 
 
 def test_code_that_changed_after_the_verdict_began_trains_nothing(tmp_path: Path) -> None:
-    done = command("train", *PLAIN, cwd=tmp_path, GLASSGPT_CODE="that of before")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith("error: verdict.py: the code has changed since")
-    assert files(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "idea: its settings are those of the base"),
-        (["seed=3"], "seed: verdict.py gives each run its own; leave it out, or give seeds_from"),
-        ([IDEA, "base=run_dir=x"], "run_dir: verdict.py gives each run its own"),
-        ([IDEA, "base='"], "base: No closing quotation"),
-        ([IDEA, "base=data.n_bytes=70000", "data.n_bytes=60000"], "data.n_bytes: the two sides"),
-        ([IDEA, "margin=2"], "margin: 2.0 is out of range"),
-        (["idea=[a]", IDEA], "idea: give all of it as it is, without idea="),
-        (["model.d_model=7"], "model.n_heads: 4 does not divide"),
-        (["init_from=latest"], "init_from: latest can change"),
-        (["against=nowhere"], "against: nowhere"),
-    ],
-)
-def test_mistakes_change_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = command("verdict", *arguments, cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith(f"error: {words}")
-    assert files(tmp_path) == {}
+    line = refused("train", *PLAIN, cwd=tmp_path, GLASSGPT_CODE="that of before")
+    assert line.startswith("error: verdict.py: the code has changed since")
