@@ -1,4 +1,4 @@
-"""sample.py on a real run."""
+"""sample.py and evaluate.py on a real run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from inference.opening import open_run
 from inference.writer import Writer
 from model import record_attention
 from sample import SampleConfig, colour, print_samples, show_attention
-from tests.conftest import ROOT, TINY, succeed
+from tests.conftest import ROOT, command, metrics, succeed
 
 LONG = ("max_new_tokens=60", "temperature=1")
 
@@ -39,9 +39,8 @@ def test_several_samples_are_one_batch(tiny: Path) -> None:
     output = succeed("sample", "num_samples=3", "prompt=The", *LONG, cwd=tiny)
     heads = [line for line in output.splitlines() if line.startswith("--- ")]
     assert heads == ["--- 1 ---", "--- 2 ---", "--- 3 ---"]
-    bodies = [body.strip() for body in output.split("--- ")[1:]]
-    assert len(set(bodies)) == 3
-    assert all("The" in body for body in bodies)
+    bodies = {body.partition(" ---")[2].strip() for body in output.split("--- ")[1:]}
+    assert len(bodies) == 3 and all(body.startswith("The") for body in bodies)
 
 
 def test_a_prompt_from_a_file_or_standard_input(tiny: Path, tmp_path: Path) -> None:
@@ -60,21 +59,6 @@ def test_prompts_of_interactive_mode(tiny: Path) -> None:
     output = succeed("sample", "interactive=true", few, cwd=tiny, stdin=marked)
     assert output.count("> ") == 3 and "\ufeff" not in output
     assert output == succeed("sample", "interactive=true", few, cwd=tiny, stdin="Once\nTwice\n")
-
-
-def test_without_a_prompt_a_run_continues_a_place_in_its_own_text(tmp_path: Path) -> None:
-    """The line ends of this text are a token of their own, and a line feed is none."""
-    text = "\r\n".join(f"Ada sold {n} kettles in the barn." for n in range(2000))
-    (tmp_path / "text.txt").write_bytes(text.encode())
-    settings = [each for each in TINY if not each.startswith("data.")]
-    succeed("train", *settings, "data=text", "data.path=text.txt", "run_dir=run", cwd=tmp_path)
-    opened = open_run(tmp_path / "run")
-    start = opened.tokenizer.encode_document("")
-    assert start[-1:] == opened.tokenizer.encode("\r\n")
-    assert opened.tokenizer.decode(start) in text
-    assert opened.tokenizer.encode_document("A") == opened.tokenizer.encode("A")
-    page = json.loads((tmp_path / "run/live/model.json").read_text())["tokenizer"]
-    assert (page["start_ids"], page["adds_start"]) == (start, False)
 
 
 def test_ctrl_c_stops_a_text_and_then_the_program(tiny: Path) -> None:
@@ -157,3 +141,51 @@ def test_the_text_is_coloured_by_what_a_head_attends_to(tiny: Path) -> None:
     found = re.findall(r"48;2;(\d+);(\d+);(\d+)m", shown)
     assert len({*found}) > 3
     assert {f"black on rgb({','.join(each)})" for each in found} <= {*colours}
+
+
+def test_an_evaluation_agrees_with_the_run(tiny: Path, tiny_run: Path) -> None:
+    """Evaluating a checkpoint gives the validation loss that training measured, also as JSON."""
+    measured = [line for line in metrics(tiny_run) if "val_loss" in line]
+    best = min(measured, key=lambda line: line["val_loss"])
+    output = succeed("evaluate", "batch_size=7", cwd=tiny)
+    assert f"{best['val_loss']:.4f} nats per token" in output
+    assert f"{best['val_bpb']:.4f} bits per byte" in output
+    assert f"floor of {best['floor_bpb']:.4f}" in output
+    done = command("evaluate", "json=true", "checkpoint=last", cwd=tiny)
+    found, last = json.loads(done.stdout), measured[-1]
+    assert done.stdout.count("\n") == 1 and found["bytes"] > found["tokens"] > 0
+    assert (found["run"], found["step"], found["split"]) == (f"runs/{tiny_run.name}", 6, "val")
+    assert done.stderr == f"evaluating {found['tokens']:,} tokens\n"
+    for name, value in (("loss", "val_loss"), ("bpb", "val_bpb"), ("floor_bpb", "floor_bpb")):
+        assert found[name] == pytest.approx(last[value], rel=1e-6)
+
+
+def test_an_evaluation_of_another_text(tiny: Path, tmp_path: Path) -> None:
+    """Every token except the first is scored exactly once, as in an explicit loop."""
+    text = "Once upon a time there was a hen. " * 20
+    (tmp_path / "hen.txt").write_text(text)
+    output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
+    opened = open_run(tiny / "runs/latest", "best")
+    tokenizer, model = opened.tokenizer, opened.model
+    tokens = torch.tensor(tokenizer.encode(text))
+    nats = 0.0
+    for start in range(0, len(tokens) - 1, 32):
+        window = tokens[start : start + 33]
+        logits = model(window[None, :-1])[0].double()
+        nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
+    assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
+    assert f"({len(tokens) - 1:,} tokens" in output
+    (tmp_path / "hen.txt").write_text("a")
+    done = command("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
+    assert done.returncode == 2 and "has 1 token, but needs 2" in done.stderr
+
+
+def test_both_splits_together_are_scored_as_each_alone(tiny: Path, tiny_run: Path) -> None:
+    """A tale follows the end of another one, whichever it is."""
+    train, val, whole = (
+        json.loads(succeed("evaluate", "json=true", f"split={split}", cwd=tiny))
+        for split in ("train", "val", "all")
+    )
+    assert whole["tokens"] == train["tokens"] + val["tokens"]
+    nats = sum(each["loss"] * each["tokens"] for each in (train, val))
+    assert whole["loss"] * whole["tokens"] == pytest.approx(nats, rel=1e-6)
