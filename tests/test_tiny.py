@@ -1,8 +1,8 @@
-"""tiny.py computes what the project computes, in one file that imports nothing of it."""
+"""tiny.py computes what the project computes, in one file that imports nothing of it; shapes.py
+shows what the attention module computes, in a table of 100 columns."""
 
 from __future__ import annotations
 
-import ast
 import sys
 from pathlib import Path
 
@@ -12,11 +12,15 @@ import torch
 import tiny
 from launch.schema import preset
 from model import GPT, cross_entropy
+from model.attention import CausalSelfAttention
+from shapes import AXES, print_walk, walk
 from store.checkpoint import TrainState
-from tests.conftest import ROOT
+from tests.conftest import ROOT, small_config
 from tests.training.conftest import CONFIG
 from training.optimizer import Optimizer, lr_scale
 from training.trainer import Trainer
+
+ADAMW = preset("optimizer", "adamw", lr=tiny.LR, warmup_steps=tiny.WARMUP)
 
 
 def pair() -> tuple[tiny.GPT, GPT]:
@@ -54,9 +58,8 @@ def test_logits_loss_and_gradients_are_those_of_the_model() -> None:
 def test_ten_steps_are_those_of_the_trainer() -> None:
     own, model = pair()
     optimizer = tiny.make_optimizer(own)
-    adamw = preset("optimizer", "adamw", lr=tiny.LR, warmup_steps=tiny.WARMUP)
     trainer = Trainer(
-        CONFIG, model, Optimizer(model, adamw, tiny.STEPS), batch, TrainState(), seed=0
+        CONFIG, model, Optimizer(model, ADAMW, tiny.STEPS), batch, TrainState(), seed=0
     )
     for step in range(10):
         loss = tiny.train_step(own, optimizer, step + 1, *batch(step))
@@ -68,8 +71,7 @@ def test_ten_steps_are_those_of_the_trainer() -> None:
 
 @pytest.mark.parametrize("step", [1, 50, 101, 102, 450, 451, 1000, tiny.STEPS])
 def test_the_learning_rate_is_that_of_the_schedule(step: int) -> None:
-    adamw = preset("optimizer", "adamw", lr=tiny.LR, warmup_steps=tiny.WARMUP)
-    expected = tiny.LR * lr_scale(step, tiny.STEPS, adamw)
+    expected = tiny.LR * lr_scale(step, tiny.STEPS, ADAMW)
     assert tiny.learning_rate(step) == pytest.approx(expected)
 
 
@@ -98,11 +100,55 @@ def test_a_text_that_is_missing_or_too_short_ends_in_one_line(
         tiny.main()
 
 
-def test_it_is_short_and_needs_only_torch() -> None:
-    text = (ROOT / "tiny.py").read_text()
-    assert len(text.splitlines()) <= 200
-    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
-    froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
-    names = {alias.name for node in imports for alias in node.names}
-    names |= {node.module or "" for node in froms}
-    assert {name.partition(".")[0] for name in names} == {"math", "sys", "pathlib", "torch"}
+QWEN3 = {"n_kv_heads": 2, "d_head": 10}
+GPT2 = {"position": "learned", "norm": "layernorm", "bias": True, "qk_norm": False}
+
+
+@pytest.mark.parametrize("choices", [{}, QWEN3, GPT2, {"window": 2}])
+@torch.no_grad()
+def test_the_steps_match_the_module(choices):
+    torch.manual_seed(0)
+    attention = CausalSelfAttention(small_config(2, 4, 24, 16, **choices))
+    x = torch.randn(3, 7, 24)
+    steps = {step.name: step.tensor for step in walk(attention, x)}
+
+    assert next(iter(steps)) == "input" and torch.equal(steps["input"], x)
+    torch.testing.assert_close(steps["output"], attention(x), rtol=1e-5, atol=1e-6)
+
+    torch.testing.assert_close(steps["queries"], attention.query(x))
+    torch.testing.assert_close(steps["keys"], attention.key(x))
+    torch.testing.assert_close(steps["values"], attention.value(x))
+    torch.testing.assert_close(
+        steps["scaled"] * attention.d_head**0.5, steps["scores"], rtol=1e-5, atol=1e-6
+    )
+    first = choices.get("window", 7)
+    hidden = torch.tensor([[not i - first < j <= i for j in range(7)] for i in range(7)])
+    assert (steps["masked"][:, :, hidden] == -torch.inf).all()
+    assert torch.equal(steps["masked"][:, :, ~hidden], steps["scaled"][:, :, ~hidden])
+    torch.testing.assert_close(steps["weights"], steps["masked"].softmax(-1))
+    torch.testing.assert_close(attention.output(steps["heads joined"]), steps["output"])
+    skipped = {"queries normed", "keys rotated"} - steps.keys()
+    assert len(skipped) == (2 if choices == GPT2 else 0)
+
+
+def test_axis_names_match_the_shapes():
+    sizes = {
+        **{"batch": 3, "token": 7, "query": 7, "key": 7, "d_model": 24, "head": 4, "kv_head": 2},
+        **{"d_head": 10, "head*d_head": 40, "kv_head*d_head": 20},
+    }
+    assert sizes.keys() == AXES.keys()
+    attention = CausalSelfAttention(small_config(2, 4, 24, 16, **QWEN3))
+    for step in walk(attention, torch.randn(3, 7, 24)):
+        assert tuple(step.tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
+
+
+@pytest.mark.parametrize(("d_model", "columns"), [(24, "40"), (1024, "250")])
+def test_the_table_has_100_columns_and_is_not_truncated(capsys, monkeypatch, d_model, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    print_walk(small_config(1, 4, d_model, 16))
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert len(lines) > 25 and {len(line) for line in lines} == {100}
+    assert "…" not in printed
+    for word in ("weights", f"(2, 16, {d_model})", "(2, 4, 16, 16)", "Q_h K_h^T", *AXES):
+        assert word in printed
