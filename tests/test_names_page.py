@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import runpy
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from data.roles import AGAIN
@@ -20,54 +21,44 @@ from tests.conftest import ROOT, succeed
 page = runpy.run_path(str(ROOT / "docs/names.py"))
 
 
-def test_names_are_measured_token_by_token(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and attention of the names that occur again, in a loop over the tales."""
-    monkeypatch.chdir(tiny_run.parent.parent)
-    opened = open_run(tiny_run, "last")
-    names = page["find_names"](opened, "why.md")
-    losses, copied = [], []
-    for inputs, targets, roles in zip(
-        names.tales.inputs, names.tales.targets, names.tales.roles, strict=True
-    ):
-        tokens = torch.from_numpy(inputs)[None]
-        with torch.no_grad(), record_attention(opened.model) as maps:
-            logits = opened.model(tokens)[0]
-        for place in np.flatnonzero(roles == AGAIN):
-            target = torch.tensor(targets[place])
-            losses.append(F.cross_entropy(logits[place], target) / np.log(2))
-            earlier = [key for key in range(place + 1) if inputs[key] == targets[place]]
-            copied.append(float(maps[1][0, 1, place, earlier].sum()))
-    assert losses
-    assert page["name_bits"](opened.model, names) == pytest.approx(np.mean(losses), rel=1e-4)
-    found = page["name_copies"](opened.model, names)[1, 1]
-    assert found == pytest.approx(np.mean(copied), rel=1e-4)
-
-
 def test_the_script_answers_for_a_run(
     tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its circuits are those of places where a name comes again, and what is avoidable is the loss
-    above the floor."""
+    """What it prints of names that occur again and of the loss above the floor is that of a loop
+    over the tales."""
     monkeypatch.chdir(tiny_run.parent.parent)
     monkeypatch.setitem(page["main"].__globals__, "N_PLACES", 3)
+    monkeypatch.setitem(page["N_TALES"], "circuit.md", page["N_TALES"]["why.md"])
     page["main"](tiny_run)
     printed = capsys.readouterr().out
-    assert "a name that occurs again costs" in printed and "its queries read" in printed
     opened = open_run(tiny_run, "last")
-    tales = page["find_names"](opened, "circuit.md").tales
-    with torch.no_grad():
-        shares = opened.model(torch.from_numpy(tales.inputs)).double().softmax(-1).numpy()
-    places = np.argwhere(tales.roles == AGAIN)
-    chosen = [tuple(places[i]) for i in (0, (len(places) - 1) // 2, len(places) - 1)]
-    expected = np.mean([shares[place][tales.targets[place]] for place in chosen])
-    found = float(re.findall(r"with all parts ([\d.]+)", printed)[0])
-    assert found == pytest.approx(expected, abs=6e-4)
-    scored = tales.targets >= 0
-    rows, columns = np.nonzero(scored)
-    bits = -np.log2(shares[rows, columns, tales.targets[scored]])
-    avoidable = (bits - tales.floor[scored]).mean()
-    found = float(re.findall(r"of all (-?[\d.]+)", printed)[0])
-    assert found == pytest.approx(avoidable, abs=6e-5)
+    names = page["find_names"](opened, "why.md")
+    losses, avoidable = [], []
+    copied: dict[str, list[float]] = defaultdict(list)
+    for inputs, targets, roles, floor in zip(
+        names.tales.inputs, names.tales.targets, names.tales.roles, names.tales.floor, strict=True
+    ):
+        tokens = torch.from_numpy(inputs)[None]
+        with torch.no_grad(), record_attention(opened.model) as maps:
+            shares = opened.model(tokens)[0].softmax(-1)
+        for place in np.flatnonzero(targets >= 0):
+            bits = -math.log2(shares[place, targets[place]])
+            avoidable.append(bits - floor[place])
+            if roles[place] != AGAIN:
+                continue
+            losses.append(bits)
+            earlier = [key for key in range(place + 1) if inputs[key] == targets[place]]
+            for layer, head in np.ndindex(2, 2):
+                weights = maps[layer][0, head, place, earlier]
+                copied[f"L{layer}H{head}"].append(float(weights.sum()))
+    (cost,) = re.findall(r"a name that occurs again costs ([\d.]+) bits", printed)
+    assert float(cost) == pytest.approx(np.mean(losses), abs=6e-3)
+    heads = re.findall(r"without (L\dH\d) [\d.]+ bits; it attends .* with (\d+)%", printed)
+    assert len(heads) == 3 and "its queries read" in printed
+    for head, share in heads:
+        assert int(share) / 100 == pytest.approx(np.mean(copied[head]), abs=6e-3)
+    (mean,) = re.findall(r"of all (-?[\d.]+)", printed)
+    assert float(mean) == pytest.approx(np.mean(avoidable), abs=6e-4)
 
 
 def test_a_run_trained_again_is_the_run(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
