@@ -1,5 +1,5 @@
-"""The results in float64 of what training/device_check.py computes; those of its parts come from
-formulas that are written out. `python -m tests.training.device_results` stores them."""
+"""The results in float64 of what training/device_check.py computes, from formulas, or from other
+functions of PyTorch. `python -m tests.training.device_results` stores them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.device_check import (
     IDS,
@@ -22,42 +23,17 @@ from training.device_check import (
 )
 from training.muon import COEFFICIENTS
 
-Mask = Callable[[int, int], bool]
 
-
-def attention(mask: Mask) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Of the newest queries, each with its own loop over the keys; query heads share a key."""
+def attention(first: int, window: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Of the queries from `first` on, each to the newest keys in its window."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        first, rows = 0 if mask is causal else 2, []
-        heads, width = query.shape[1], query.shape[3]
-        for head in range(heads):
-            shared = head * key.shape[1] // heads
-            for i in range(first, ROWS):
-                seen = [j for j in range(ROWS) if mask(i, j)]
-                scores = torch.stack([query[0, head, i] @ key[0, shared, j] for j in seen])
-                weights = (scores / math.sqrt(width)).exp()
-                weights = weights / weights.sum()
-                rows.append(weights @ value[0, shared, seen])
-        return torch.stack(rows).reshape(1, heads, ROWS - first, width)
+        distance = torch.arange(ROWS)[:, None] - torch.arange(ROWS)
+        mask = (distance >= 0) & (distance < window)
+        context = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+        return context[:, :, first:]
 
     return attend
-
-
-def causal(i: int, j: int) -> bool:
-    return j <= i
-
-
-def windowed(i: int, j: int) -> bool:
-    return i - 4 < j <= i
-
-
-def embedding(weight: Tensor) -> Tensor:
-    return torch.stack([weight[i] for i in IDS])
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return (x[..., None, :] * weight).sum(-1) + bias
 
 
 def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
@@ -65,43 +41,31 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    x = x - x.mean(-1, keepdim=True)
-    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * gain + bias
+    return rms_norm(x - x.mean(-1, keepdim=True), gain) + bias
 
 
 def rotary(x: Tensor) -> Tensor:
-    half = WIDTH // 2
-    rows = []
-    for position in range(ROWS):
-        turned = x[:, :, position].clone()
-        for i in range(half):
-            angle = (position + 2) * 500.0 ** (-2 * i / WIDTH)
-            one, other = x[:, :, position, i], x[:, :, position, i + half]
-            turned[..., i] = one * math.cos(angle) - other * math.sin(angle)
-            turned[..., i + half] = other * math.cos(angle) + one * math.sin(angle)
-        rows.append(turned)
-    return torch.stack(rows, dim=2)
+    """In complex numbers, which a product with one of length 1 rotates."""
+    rates = 500.0 ** (-torch.arange(0, WIDTH, 2).double() / WIDTH)
+    angles = torch.outer(torch.arange(2, ROWS + 2).double(), rates)
+    turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], -1)
 
 
 def loss(hidden: Tensor, weight: Tensor) -> Tensor:
-    total = hidden.new_zeros(())
-    for x, target in zip(hidden[0], TARGETS[0].tolist(), strict=True):
-        if target >= 0:
-            logits = (weight * x).sum(-1)
-            total = total + logits.exp().sum().log() - logits[target]
-    return total
+    return F.cross_entropy(hidden[0] @ weight.T, TARGETS[0], reduction="sum")
 
 
 FORMULAS: dict[str, Callable[..., Tensor]] = {
-    "embedding": embedding,
-    "linear layer": linear,
+    "embedding": lambda weight: weight[IDS],
+    "linear layer": lambda x, weight, bias: (x[..., None, :] * weight).sum(-1) + bias,
     "RMSNorm": rms_norm,
     "LayerNorm": layer_norm,
     "rotary positions": rotary,
-    "causal attention": attention(causal),
-    "wide attention": attention(causal),
-    "attention with a mask": attention(windowed),
-    "attention in steps": attention(windowed),
+    "causal attention": attention(0, ROWS),
+    "wide attention": attention(0, ROWS),
+    "attention with a mask": attention(2, 4),
+    "attention in steps": attention(2, 4),
     "loss": loss,
 }
 
@@ -115,41 +79,41 @@ def differentiate(
     return [value, *gradients]
 
 
-def clipped(seed: int) -> tuple[list[Tensor], Tensor]:
-    gradients = [numbers(*shape, seed=seed) for shape in ((ROWS, WIDTH), (WIDTH, ROWS))]
-    norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-    return [gradient / (norm + 1e-6).clamp(min=1) for gradient in gradients], norm
-
-
-def moved_by_adamw() -> list[Tensor]:
+@torch.no_grad()
+def moved(make: Callable[[list[nn.Parameter]], Callable[[], object]]) -> list[Tensor]:
+    """How two parameters move in two steps with clipped gradients."""
     start = [numbers(ROWS, WIDTH), numbers(WIDTH, ROWS)]
-    now = [each.clone() for each in start]
-    means, squares = ([torch.zeros_like(each) for each in start] for _ in range(2))
-    for step, seed in enumerate((2, 3), 1):
-        gradients, norm = clipped(seed)
-        for i, gradient in enumerate(gradients):
-            means[i] = 0.9 * means[i] + 0.1 * gradient
-            squares[i] = 0.99 * squares[i] + 0.01 * gradient**2
-            size = (squares[i] / (1 - 0.99**step)).sqrt() + 1e-8
-            now[i] = now[i] * (1 - 0.05 * 0.5) - 0.05 * means[i] / (1 - 0.9**step) / size
-    return [*(a - b for a, b in zip(now, start, strict=True)), norm]
-
-
-def moved_by_muon() -> list[Tensor]:
-    start = [numbers(ROWS, WIDTH), numbers(WIDTH, ROWS)]
-    now, means = ([each * n for each in start] for n in (1, 0))
-    a, b, c = COEFFICIENTS
+    parameters = [nn.Parameter(each.clone()) for each in start]
+    step = make(parameters)
     for seed in (2, 3):
-        gradients, norm = clipped(seed)
-        for i, gradient in enumerate(gradients):
-            means[i] = 0.9 * means[i] + 0.1 * gradient
-            u, s, vh = torch.linalg.svd(0.1 * gradient + 0.9 * means[i], full_matrices=False)
+        for parameter in parameters:
+            parameter.grad = numbers(*parameter.shape, seed=seed)
+        norm = nn.utils.clip_grad_norm_(parameters, 1.0)
+        step()
+    return [*(after - before for after, before in zip(parameters, start, strict=True)), norm]
+
+
+def adamw(parameters: list[nn.Parameter]) -> Callable[[], object]:
+    return torch.optim.AdamW(parameters, lr=0.05, betas=(0.9, 0.99), weight_decay=0.5).step
+
+
+def muon(parameters: list[nn.Parameter]) -> Callable[[], object]:
+    """On the singular values of the updates."""
+    means = [torch.zeros_like(each) for each in parameters]
+    a, b, c = COEFFICIENTS
+
+    def step() -> None:
+        for parameter, mean in zip(parameters, means, strict=True):
+            assert parameter.grad is not None
+            mean.copy_(0.9 * mean + 0.1 * parameter.grad)
+            nesterov = 0.1 * parameter.grad + 0.9 * mean
+            u, s, vh = torch.linalg.svd(nesterov, full_matrices=False)
             s = s / s.norm()
             for _ in range(5):
                 s = a * s + b * s**3 + c * s**5
-            update = (u * s) @ vh * 0.2 * math.sqrt(WIDTH)
-            now[i] = now[i] * (1 - 0.05 * 0.5) - 0.05 * update
-    return [*(a - b for a, b in zip(now, start, strict=True)), norm]
+            parameter.mul_(1 - 0.05 * 0.5).sub_(0.05 * (u * s) @ vh * 0.2 * math.sqrt(WIDTH))
+
+    return step
 
 
 def results() -> dict[str, Tensor]:
@@ -157,7 +121,7 @@ def results() -> dict[str, Tensor]:
     tensors = [numbers(ROWS, WIDTH, seed=seed) for seed in (1, 2, 3)]
     found = {name: [operation(*tensors)] for name, operation in OPERATIONS.items()}
     found |= {name: differentiate(FORMULAS[name], shapes) for name, (_, shapes) in PARTS.items()}
-    found |= {"AdamW": moved_by_adamw(), "Muon": moved_by_muon()}
+    found |= {"AdamW": moved(adamw), "Muon": moved(muon)}
     return {
         f"{name} {i}": value.detach().double().flatten().contiguous()
         for name, values in found.items()
