@@ -5,39 +5,28 @@ The ranks run this file as a script, and leave what they hold in files.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from data.batches import Batches, EvalBatches
-from launch.schema import preset
-from model import GPT
-from store.checkpoint import Checkpoints, TrainState, load_state
-from store.weights import MODEL, OPTIMIZER, load_weights
-from tests.conftest import finish, small_config, torchrun
-from tests.training.conftest import CONFIG as BASE
-from tests.training.conftest import smoothed_loss, unevenly
-from training.checkpointing import Checkpointing
+from store.weights import MODEL, OPTIMIZER
+from tests.conftest import finish, torchrun
+from tests.training.conftest import ADAMW, CONFIG, MUON, make_trainer, smoothed_loss, unevenly
 from training.distributed import Ranks, join_ranks, leaving_ranks
-from training.evaluation import Evaluation, Metrics
-from training.guard import NonFiniteGuard
-from training.optimizer import Optimizer, load_optimizer
-from training.signals import StopOnSignal
 from training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs torchrun on Linux")
 
-VOCAB, CONTEXT, STEPS, CUT = 13, 8, 4, 2
+STEPS, CUT = 4, 2
 PARTS = 4  # of the batch of a step, on each rank
-CONFIG = replace(
-    BASE,
+SETTINGS = replace(
+    CONFIG,
     max_steps=STEPS,
     batch_size=2 * PARTS,
     eval_every=3,
@@ -47,39 +36,21 @@ CONFIG = replace(
     grad_accumulation=PARTS,
     max_grad_norm=0.1,
 )
-OPTIMIZERS = {
-    "adamw": preset("optimizer", "adamw", lr=1e-2, warmup_steps=0),
-    "muon": preset("optimizer", "muon", warmup_steps=0),
-}
+OPTIMIZERS = {"adamw": ADAMW, "muon": MUON}
 both_optimizers = pytest.mark.parametrize("optimizer", [*OPTIMIZERS])
 
-Named = dict[str, Tensor]
+
+def trainer(folder: Path, name: str, ranks: Ranks, checkpoint: Path | None = None) -> Trainer:
+    """With another loss than the model's own."""
+    optimizer, loss = OPTIMIZERS[name], smoothed_loss
+    made = make_trainer(
+        folder, SETTINGS, optimizer, ranks, checkpoint=checkpoint, loss=loss, d_mlp=25
+    )
+    made.batches = unevenly(made.batches)
+    return made
 
 
-def trainer(folder: Path, optimizer: str, ranks: Ranks, checkpoint: Path | None = None) -> Trainer:
-    """Made as in train.py, with another loss than its own."""
-    torch.manual_seed(0)
-    model = GPT(small_config(2, 2, 16, CONTEXT, d_mlp=25), VOCAB)
-    updates, state = Optimizer(model, OPTIMIZERS[optimizer], STEPS), TrainState()
-    if checkpoint:
-        load_weights(model, checkpoint)
-        load_optimizer(updates, checkpoint)
-        state = load_state(checkpoint)
-    text = np.random.default_rng(0).integers(VOCAB, size=400).astype(np.uint16)
-    validation, token_bytes = EvalBatches(text[:101], CONTEXT, 4), torch.ones(VOCAB).long()
-    callbacks = [
-        StopOnSignal(),
-        NonFiniteGuard(),
-        Metrics(token_bytes),
-        Checkpointing(Checkpoints(folder)),
-        Evaluation(validation, validation, token_bytes),
-    ]
-    batches = unevenly(Batches(text, CONFIG.batch_size, CONTEXT, seed=5))
-    parallel = ranks.wrap(model)
-    return Trainer(CONFIG, parallel, updates, batches, state, 5, ranks, callbacks, smoothed_loss)
-
-
-def held(made: Trainer) -> dict[str, Named]:
+def held(made: Trainer) -> dict[str, dict[str, Tensor]]:
     """The weights and the optimizer's state of this rank."""
     return {
         MODEL: {name: each.detach() for name, each in made.model.named_parameters()},
@@ -103,20 +74,18 @@ def count_reductions(model: nn.parallel.DistributedDataParallel) -> list[int]:
 
 def train_on_ranks(folder: Path, ranks: Ranks) -> None:
     """With every optimizer, from the start, and from the checkpoint in the middle of that."""
-    for optimizer in OPTIMIZERS:
-        name = f"{optimizer}-{ranks.rank}"
-        made = trainer(folder / optimizer, optimizer, ranks)
+    for name in OPTIMIZERS:
+        made = trainer(folder / name, name, ranks)
         assert isinstance(made.parallel, nn.parallel.DistributedDataParallel)
         sent = count_reductions(made.parallel)
         summary = made.fit()
         assert summary
-        torch.save(held(made), folder / f"{name}.pt")
-        noted = {"sent": sent, "loss": made.train_loss.item(), "val_loss": summary.val_loss}
-        (folder / f"{name}.json").write_text(json.dumps(noted))
-        middle = folder / optimizer / f"step-{CUT:06d}"
-        resumed = trainer(folder / f"resumed-{optimizer}", optimizer, ranks, middle)
+        middle = folder / name / f"checkpoints/step-{CUT:06d}"
+        resumed = trainer(folder / f"resumed-{name}", name, ranks, middle)
         resumed.fit()
-        torch.save(held(resumed), folder / f"resumed-{name}.pt")
+        found = {"held": held(made), "resumed": held(resumed), "sent": sum(sent)}
+        found |= {"loss": made.train_loss.item(), "val_loss": summary.val_loss}
+        torch.save(found, folder / f"{name}-{ranks.rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +96,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load(folder: Path, name: str) -> dict[str, Named]:
-    return torch.load(folder / f"{name}.pt", weights_only=True)
+def load(folder: Path, optimizer: str) -> list[dict[str, Any]]:
+    """What each rank has found."""
+    names = [f"{optimizer}-{rank}.pt" for rank in (0, 1)]
+    return [torch.load(folder / name, weights_only=True) for name in names]
 
 
-def assert_equal(found: dict[str, Named], expected: dict[str, Named]) -> None:
+def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
@@ -142,23 +113,20 @@ def test_two_ranks_take_the_steps_of_one(folder: Path, tmp_path: Path, optimizer
     alone = trainer(tmp_path, optimizer, Ranks())
     summary = alone.fit()
     assert summary
-    for rank in (0, 1):
-        name = f"{optimizer}-{rank}"
-        found = load(folder, name)[MODEL]
-        precision = {"adamw": 2e-6, "muon": 5e-4}[optimizer]
-        torch.testing.assert_close(found, held(alone)[MODEL], rtol=0, atol=precision)
-        noted = json.loads((folder / f"{name}.json").read_text())
-        assert sum(noted["sent"]) == STEPS * len(found)
-        assert noted["loss"] == pytest.approx(alone.train_loss.item(), rel=1e-3)
-        assert noted["val_loss"] == pytest.approx(summary.val_loss, rel=1e-3)
-    assert_equal(load(folder, f"{optimizer}-0"), load(folder, f"{optimizer}-1"))
+    ranks = load(folder, optimizer)
+    for found in ranks:
+        weights, precision = held(alone)[MODEL], {"adamw": 2e-6, "muon": 5e-4}[optimizer]
+        torch.testing.assert_close(found["held"][MODEL], weights, rtol=0, atol=precision)
+        assert found["sent"] == STEPS * len(weights)
+        assert found["loss"] == pytest.approx(alone.train_loss.item(), rel=1e-3)
+        assert found["val_loss"] == pytest.approx(summary.val_loss, rel=1e-3)
+    assert_equal(ranks[0]["held"], ranks[1]["held"])
 
 
 @both_optimizers
 def test_resuming_two_ranks_is_exact(folder: Path, optimizer: str) -> None:
-    for rank in (0, 1):
-        straight = load(folder, f"{optimizer}-{rank}")
-        assert_equal(load(folder, f"resumed-{optimizer}-{rank}"), straight)
+    for found in load(folder, optimizer):
+        assert_equal(found["resumed"], found["held"])
 
 
 if __name__ == "__main__":

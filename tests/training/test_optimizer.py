@@ -3,10 +3,8 @@ Muon is in device_results.py."""
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +12,12 @@ import torch
 
 from launch.schema import preset
 from model import GPT, cross_entropy
-from store.checkpoint import Checkpoints, TrainState
-from store.weights import MODEL, OPTIMIZER
 from tests.conftest import small_config
 from training.muon import Muon
 from training.optimizer import (
     MuonConfig,
     Optimizer,
     OptimizerConfig,
-    load_optimizer,
     lr_scale,
 )
 
@@ -31,9 +26,6 @@ SGD = preset("optimizer", "sgd", lr=0.3, weight_decay=0.1, warmup_steps=4)
 MUON = MuonConfig("muon", 1e-2, 0.1, 4, 0.5, 1.0, 0.9, 0.95, momentum=0.95, adamw_lr=3e-3)
 FINITE = torch.tensor(True)
 SHAPES = [(8, 8), (8, 8), (24, 8), (8, 24), (24, 8), (5, 7)]
-every_optimizer = pytest.mark.parametrize(
-    "config", [ADAMW, MUON, SGD], ids=["adamw", "muon", "sgd"]
-)
 
 
 def model(position: str = "rotary") -> GPT:
@@ -113,28 +105,7 @@ def test_muon_updates_the_matrices_of_the_blocks_and_adamw_the_rest(position: st
     assert all(gpt.get_parameter(name).ndim == 1 for name in by_adamw if "blocks." in name)
 
 
-@every_optimizer
-def test_state_is_restored(tmp_path: Path, config: OptimizerConfig) -> None:
-    one = model()
-    first = Optimizer(one, config, max_steps=10)
-    backward(one, 0)
-    first.step(1, FINITE)
-    first.zero_grad()
-    two = copy.deepcopy(one)
-    second = Optimizer(two, config, max_steps=10)
-    checkpoints = Checkpoints(tmp_path)
-    weights: dict[str, torch.Tensor] = dict(one.named_parameters())
-    tensors = {MODEL: weights, OPTIMIZER: first.state_tensors()}
-    saved = checkpoints.save(tensors, TrainState(step=1), keep=1)
-    load_optimizer(second, saved)
-    for gpt, optimizer in ((one, first), (two, second)):
-        backward(gpt, 1)
-        optimizer.step(2, FINITE)
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-@every_optimizer
+@pytest.mark.parametrize("config", [ADAMW, MUON, SGD], ids=["adamw", "muon", "sgd"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_step_that_is_not_finite_changes_nothing(config: OptimizerConfig, value: float) -> None:
     """Neither the weights nor the state. The gradients stay until they are freed."""

@@ -22,35 +22,35 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.errors import UserError
-from data.batches import UNSCORED, Batches, EvalBatches
+from data.batches import UNSCORED, EvalBatches
 from launch.schema import preset
 from model import GPT
-from store.checkpoint import Checkpoints, TrainState, load_state
+from store.checkpoint import Checkpoints, load_state
 from store.run import Summary
-from store.weights import load_weights
 from tests.conftest import every_device, last_checkpoint, seal, small_config
-from tests.training.conftest import CONFIG, CONTEXT, VOCAB, smoothed_loss, unevenly
+from tests.training.conftest import (
+    ADAMW,
+    CONFIG,
+    CONTEXT,
+    MUON,
+    TOKEN_BYTES,
+    VOCAB,
+    make_trainer,
+    smoothed_loss,
+    tokens,
+    unevenly,
+)
 from training import loss_scale
 from training.callback import Callback, EvalMetrics, StepMetrics
-from training.checkpointing import Checkpointing
-from training.config import TrainerConfig, n_tokens
+from training.config import TrainerConfig
 from training.distributed import Ranks
-from training.evaluation import Evaluation, Metrics, measure
-from training.guard import NonFiniteGuard
-from training.optimizer import Optimizer, OptimizerConfig, load_optimizer
-from training.signals import StopOnSignal
-from training.trainer import Loss, Trainer, next_token_loss
+from training.evaluation import Evaluation, measure
+from training.optimizer import Optimizer, OptimizerConfig
+from training.trainer import Trainer, next_token_loss
 
 CPU = torch.device("cpu")
-MUON = preset("optimizer", "muon", lr=1e-2, warmup_steps=0)
-ADAMW = preset("optimizer", "adamw", lr=1e-2, warmup_steps=0, decay_fraction=1.0)
-# Token 0 has one byte, every other token has two.
-TOKEN_BYTES = torch.tensor([1] + [2] * (VOCAB - 1))
+SGD = preset("optimizer", "sgd", warmup_steps=0)
 both_optimizers = pytest.mark.parametrize("optimizer", [ADAMW, MUON], ids=["adamw", "muon"])
-
-
-def tokens(n: int = 400) -> np.ndarray:
-    return np.random.default_rng(0).integers(VOCAB, size=n).astype(np.uint16)
 
 
 class Diary(Callback):
@@ -91,39 +91,16 @@ class Diary(Callback):
 def trainer(
     folder: Path,
     config: TrainerConfig = CONFIG,
-    dropout: float = 0.0,
     resume: bool = False,
     observers: Sequence[Callback] = (),
-    optimizer: OptimizerConfig = ADAMW,
-    device: str = "cpu",
-    loss: Loss = next_token_loss,
+    **options: Any,
 ) -> tuple[Trainer, Diary]:
-    """A trainer with the callbacks of train.py, and with a diary as the first observer."""
-    torch.manual_seed(0)
-    model = GPT(small_config(2, 2, 16, CONTEXT, dropout=dropout), VOCAB).to(device)
-    updates = Optimizer(model, optimizer, max(6, config.max_steps))
-    folder.mkdir(exist_ok=True)
-    checkpoints, state, diary = Checkpoints(folder / "checkpoints"), TrainState(), Diary()
-    if resume:
-        last = checkpoints.find("last", "run")
-        load_weights(model, last)
-        load_optimizer(updates, last)
-        state = load_state(last)
-    windows = EvalBatches(tokens(101), CONTEXT, 4)
-    part = windows.part(n_tokens(config.eval_tokens))
-    whole = windows.part(n_tokens(config.final_eval_tokens))
-    callbacks = [
-        StopOnSignal(),
-        NonFiniteGuard(),
-        Metrics(TOKEN_BYTES),
-        diary,
-        *observers,
-        Checkpointing(checkpoints),
-        Evaluation(part, whole, TOKEN_BYTES),
-    ]
-    batches = Batches(tokens(), config.batch_size, CONTEXT, seed=5)
-    ranks = Ranks(torch.device(device))
-    return Trainer(config, model, updates, batches, state, 5, ranks, callbacks, loss), diary
+    """A trainer with a diary as the first observer."""
+    diary, checkpoints = Diary(), Checkpoints(folder / "checkpoints")
+    last = checkpoints.find("last", "run") if resume else None
+    return make_trainer(
+        folder, config, checkpoint=last, observers=[diary, *observers], **options
+    ), diary
 
 
 def fit(made: Trainer) -> Summary:
@@ -224,14 +201,19 @@ def test_observers_are_called_in_order(tmp_path: Path) -> None:
     assert summary.parameters == sum(p.numel() for p in made.model.parameters())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_resumed_run_takes_the_same_steps(tmp_path: Path, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "precision"), [(ADAMW, "fp16"), (MUON, "fp32"), (SGD, "fp32")]
+)
+def test_a_resumed_run_takes_the_same_steps(
+    tmp_path: Path, optimizer: OptimizerConfig, precision: str
+) -> None:
     config = replace(CONFIG, precision=precision)
-    straight, _ = trainer(tmp_path / "straight", config, dropout=0.2)
+    choices: dict[str, Any] = {"dropout": 0.2, "optimizer": optimizer}
+    straight, _ = trainer(tmp_path / "straight", config, **choices)
     straight.fit()
-    first, _ = trainer(tmp_path / "cut", replace(config, max_steps=3), dropout=0.2)
+    first, _ = trainer(tmp_path / "cut", replace(config, max_steps=3), **choices)
     first.fit()
-    second, diary = trainer(tmp_path / "cut", config, dropout=0.2, resume=True)
+    second, diary = trainer(tmp_path / "cut", config, resume=True, **choices)
     assert second.state.loss_scale == first.state.loss_scale
     second.fit()
     assert diary.events[0] == ("start", 3)
@@ -375,7 +357,8 @@ def test_when_steps_are_read_changes_nothing(tmp_path: Path, optimizer: Optimize
     made = []
     for log_every in (1, 3, 100):
         settings = replace(config, log_every=log_every)
-        each, diary = trainer(tmp_path / str(log_every), settings, 0.2, optimizer=optimizer)
+        choices: dict[str, Any] = {"dropout": 0.2, "optimizer": optimizer}
+        each, diary = trainer(tmp_path / str(log_every), settings, **choices)
         poison(each, {2, 6, 7})
         summary = fit(each)
         assert summary.bad_steps == 3
@@ -426,7 +409,8 @@ def test_the_host_reads_nothing_between_measured_steps(
 
     config = replace(CONFIG, max_steps=9, log_every=4, max_bad_steps=9, eval_every=0)
     config = replace(config, checkpoint_every=0)
-    made, _ = trainer(tmp_path, config, dropout=0.1, optimizer=optimizer, device=device)
+    ranks = Ranks(torch.device(device))
+    made, _ = trainer(tmp_path, config, dropout=0.1, optimizer=optimizer, ranks=ranks)
     made.call("on_start")
     with Calls(), Lists():
         for step in range(1, 9):
@@ -592,14 +576,12 @@ def test_measure_counts_every_target_once() -> None:
     got = measure(model, EvalBatches(text, CONTEXT, 3), TOKEN_BYTES, CPU, nullcontext())
     assert model.training
     model.eval()
-    nats, n_bytes = 0.0, 0
-    for position in range(1, len(text)):
-        start = (position - 1) // CONTEXT * CONTEXT
-        context = torch.from_numpy(text[start:position].astype(np.int64))[None]
+    nats, n_bytes = 0.0, sum(1 if token == 0 else 2 for token in text[1:])
+    for start in range(0, 60, CONTEXT):
+        window = torch.from_numpy(text[start : start + CONTEXT + 1].astype(np.int64))
         with torch.no_grad():
-            log_probabilities = model(context)[0, -1].double().log_softmax(0)
-        nats -= log_probabilities[int(text[position])].item()
-        n_bytes += 1 if text[position] == 0 else 2
+            log_probabilities = model(window[None, :-1])[0].double().log_softmax(-1)
+        nats -= log_probabilities.gather(1, window[1:, None]).sum().item()
     assert (got.tokens, got.bytes) == (60, n_bytes)
     assert got.nats == pytest.approx(nats, rel=1e-5)
     assert got.loss == pytest.approx(nats / 60, rel=1e-5)
