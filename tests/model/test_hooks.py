@@ -1,0 +1,207 @@
+"""Parts of a model that are ablated, patched or edited have the values that they are given, and the
+rest is computed from them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from model import ablate, edit, mean_outputs, patch, record_attention
+
+HEADS = [(0, 1), (1, 0), (1, 3)]
+
+
+def texts(n: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randint(13, (3, n)), torch.randint(13, (3, n))
+
+
+def parts_of(model, tokens):
+    """What each head gathers, what each MLP adds, and the stream before each layer and after the
+    last."""
+    found: dict[object, torch.Tensor] = {}
+    gathered: list[torch.Tensor] = []
+    x = model.embed(tokens)
+    for layer, block in enumerate(model.blocks):
+        found[f"stream {layer}"] = x
+        hook = block.attention.output.register_forward_pre_hook(
+            lambda _module, inputs: gathered.append(inputs[0])
+        )
+        x = x + block.attention(block.attention_norm(x))
+        hook.remove()
+        for head, value in enumerate(gathered.pop().chunk(model.config.n_heads, dim=-1)):
+            found[layer, head] = value
+        found[f"mlp {layer}"] = block.mlp(block.mlp_norm(x))
+        x = x + found[f"mlp {layer}"]
+    found[f"stream {len(model.blocks)}"] = x
+    return found
+
+
+@torch.no_grad()
+def test_zero_is_that_of_matrices_that_write_zeros(make_model, family):
+    """The output matrix without the columns of the heads, and an MLP without its last one."""
+    model, tokens = make_model(**family), torch.randint(13, (3, 7))
+    intact = model(tokens)
+    with ablate(model, HEADS, "zero", mlps=[1]):
+        got = model(tokens)
+    torch.testing.assert_close(model(tokens), intact, rtol=0, atol=0)
+    for layer, head in HEADS:
+        model.blocks[layer].attention.output.weight[:, 4 * head : 4 * head + 4] = 0
+    for parameter in model.blocks[1].mlp.down.parameters():
+        parameter.zero_()
+    torch.testing.assert_close(got, model(tokens), rtol=1e-4, atol=1e-5)
+
+
+def batches_of(rows, size):
+    """Texts with their targets, `size` of them padded to one length at a time."""
+    for at in range(0, len(rows), size):
+        some = rows[at : at + size]
+        inputs = pad_sequence([row[:-1] for row in some], True, 5)  # padding is read
+        yield inputs, pad_sequence([row[1:] for row in some], True, -100)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_means_are_over_all_tokens_and_no_padding(make_model, family, size):
+    """One long text beside seven short ones, against the texts one by one; the result does not
+    depend on which of them are read together."""
+    model = make_model(**family, context_length=40, dropout=0.5).train()
+    rows = [torch.randint(13, (n,)) for n in (40, *(7,) * 7)]
+    means = mean_outputs(model, batches_of(rows, size))
+    assert model.training
+    of_rows = [parts_of(model.eval(), row[None, :-1]) for row in rows]
+    expected = {
+        part: torch.cat([parts[part][0] for parts in of_rows]).mean(0)
+        for part in of_rows[0]
+        if not str(part).startswith("stream")
+    }
+    torch.testing.assert_close(means, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_means_need_a_token_with_a_target(make_model):
+    nothing = torch.full((1, 3), -100)
+    with pytest.raises(ValueError, match=r"^batches: no token has a target"):
+        mean_outputs(make_model(), [(torch.zeros_like(nothing), nothing)])
+
+
+@torch.no_grad()
+def test_the_stream_of_another_text_gives_its_logits(make_model, family):
+    model, (one, other) = make_model(**family), texts()
+    theirs, expected = parts_of(model, other), model(other)
+    for layer in range(len(model.blocks) + 1):
+        with patch(model, {f"stream {layer}": theirs[f"stream {layer}"]}):
+            torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
+    with patch(model, {"stream 1": theirs["stream 1"][:1]}):  # one text, in all of the batch
+        torch.testing.assert_close(model(one), expected[:1].expand_as(expected))
+    assert not torch.allclose(model(one), model(other))
+
+
+@torch.no_grad()
+def test_a_head_and_an_mlp_of_another_text(make_model, family):
+    """The explicit sum of a block, with the values of one head and of the MLP exchanged, a constant
+    for another head, and a third one negated, which is recorded as it was."""
+    model, (one, other) = make_model(**family), texts()
+    ours, theirs = parts_of(model, one), parts_of(model, other)
+    gathered = [ours[1, head] for head in range(4)]
+    gathered[1], gathered[2] = -ours[1, 1], theirs[1, 2]
+    constant = torch.randn(model.config.d_head)
+    gathered[3] = constant.expand_as(gathered[3])
+    stream = ours["stream 1"] + model.blocks[1].attention.output(torch.cat(gathered, dim=-1))
+    expected = model.logits(model.final_norm(stream + theirs["mlp 1"]))
+    assert len(model.blocks) == 2
+    values = {(1, 2): theirs[1, 2], (1, 3): constant, "mlp 1": theirs["mlp 1"]}
+    negated = edit(model, {(1, 1): torch.neg})
+    with record_attention(model, keep="context") as contexts, patch(model, values), negated:
+        torch.testing.assert_close(model(one), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(contexts[1][:, 1], ours[1, 1], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_inner_edit_comes_last(make_model):
+    model, (one, other) = make_model(), texts()
+    value = parts_of(model, other)[1, 0]
+    with patch(model, {(1, 0): value}):
+        patched = model(one)
+    with ablate(model, [(1, 0)], "zero"):
+        ablated = model(one)
+        with patch(model, {(1, 0): value}):
+            torch.testing.assert_close(model(one), patched, rtol=0, atol=0)
+    with patch(model, {(1, 0): value}), ablate(model, [(1, 0)], "zero"):
+        torch.testing.assert_close(model(one), ablated, rtol=0, atol=0)
+    assert not torch.allclose(patched, ablated)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", [(0, 2), "mlp 0", "stream 1", "stream 2"])
+def test_compiled_code_sees_an_edit(make_model, part, no_shape_checks):
+    model, (one, _) = make_model(), texts()
+    compiled: Any = torch.compile(model, backend="eager")
+    intact = compiled(one)
+    with edit(compiled, {part: torch.neg}):
+        changed = compiled(one)
+        torch.testing.assert_close(changed, model(one))
+    assert not torch.allclose(changed, intact)
+    torch.testing.assert_close(compiled(one), intact)
+
+
+@torch.no_grad()
+def test_heads_are_spelled_as_users_do(make_model):
+    """As JSON and NumPy have them; one head is no list of heads."""
+    model, (one, _) = make_model(), texts()
+    with ablate(model, [(1, 0)], "zero"):
+        expected = model(one)
+    lists: list[Any] = [[[1, 0]], [(np.int64(1), np.int64(0))]]
+    for heads in lists:
+        with ablate(model, heads, "zero"):
+            torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="1 is no part of a model"), ablate(model, (1, 0), "zero"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [
+        ("mean", "by: 'mean' is unknown; give 'zero', or means from `mean_outputs`"),
+        ({(0, 0): torch.zeros(4)}, "by: has no constant of 'mlp 1'"),
+    ],
+)
+def test_what_nothing_is_replaced_by_is_refused(make_model, by, reason):
+    with pytest.raises(ValueError, match=f"^{reason}"), ablate(make_model(), [(0, 0)], by, [1]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ((2, 0), "layer"),
+        ((0, 4), "head"),
+        ("stream 3", "layer"),
+        ("query 1", "'query 1' is no part of a model"),
+        ((1, 0, 0), "(1, 0, 0) is no part of a model"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(make_model, part, reason):
+    model = make_model()
+    with pytest.raises(ValueError, match=re.escape(reason)), patch(model, {part: torch.zeros(1)}):
+        pass
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", [(1, 2), "mlp 0", "stream 1"])
+def test_values_that_do_not_fit_are_refused(make_model, part, no_shape_checks):
+    model, (one, other) = make_model(), texts()
+    intact = model(one)
+    wrong: dict[str, Any] = {
+        "gives a ndarray; give a Tensor": np.zeros(4, np.float32),
+        "has the shape [99]; it replaces [3, 7, ": torch.zeros(99),
+        "has the shape [3, 5, ": parts_of(model, other[:, :5])[part],
+    }
+    for reason, value in wrong.items():
+        refused = pytest.raises(ValueError, match=re.escape(f"{part}: {reason}"))
+        with refused, patch(model, {part: value}):
+            model(one)
+    torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
