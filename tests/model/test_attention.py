@@ -1,8 +1,7 @@
-"""Compare attention with explicit loops over scalars."""
+"""Compare attention with explicit loops."""
 
 from __future__ import annotations
 
-import cmath
 import math
 
 import pytest
@@ -10,31 +9,21 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from model.attention import causal_mask, explicit_attention, fused_attention
 from tests.conftest import every_device
 
-Vector = list[float]
 
-
-def loop_head(queries: list[Vector], keys: list[Vector], values: list[Vector]) -> list[Vector]:
-    """Causal attention of one head, in scalars. The queries are those of the last tokens."""
+def loop_head(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention of one head, query by query. The queries are those of the last tokens."""
     contexts = []
     for i, query in enumerate(queries):
-        newest = len(keys) - len(queries) + i
-        scores = [
-            sum(q * k for q, k in zip(query, keys[j], strict=True)) / math.sqrt(len(query))
-            for j in range(newest + 1)
-        ]
-        total = sum(math.exp(score) for score in scores)
-        weights = [math.exp(score) / total for score in scores]
-        contexts.append(
-            [
-                sum(weight * values[j][c] for j, weight in enumerate(weights))
-                for c in range(len(values[0]))
-            ]
-        )
-    return contexts
+        n_seen = len(keys) - len(queries) + i + 1
+        scores = torch.stack([query @ key for key in keys[:n_seen]]) / math.sqrt(len(query))
+        weights = scores.exp() / scores.exp().sum()
+        contexts.append((weights[:, None] * values[:n_seen]).sum(0))
+    return torch.stack(contexts)
 
 
 def random_heads(batch, heads, kv_heads, n_query, n_key, d_head):
@@ -65,9 +54,7 @@ def test_both_paths_match_the_loop(size, seed):
     for b in range(batch):
         for h in range(heads):
             shared = h * kv_heads // heads
-            expected = torch.tensor(
-                loop_head(query[b, h].tolist(), key[b, shared].tolist(), value[b, shared].tolist())
-            )
+            expected = loop_head(query[b, h], key[b, shared], value[b, shared])
             torch.testing.assert_close(explicit[b, h], expected, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(fused[b, h], expected, rtol=1e-5, atol=1e-5)
 
@@ -91,35 +78,27 @@ def test_dropout_keeps_the_expectation_and_the_returned_weights():
         assert ((mean - whole.context[0]).abs() < 5 * error + 1e-6).all()
 
 
-def rotate(vector: Vector, position: int, theta: float) -> Vector:
+def rotate(vector: Tensor, position: int, theta: float) -> Tensor:
     """Rotary positions in complex numbers: a pair (a, b) is a + bi, and rotation is a product."""
     half = len(vector) // 2
-    rotated = [
-        complex(vector[i], vector[half + i]) * cmath.rect(1, position * theta ** (-i / half))
-        for i in range(half)
-    ]
-    return [z.real for z in rotated] + [z.imag for z in rotated]
+    angles = position * theta ** (-torch.arange(half) / half)
+    rotated = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones(half), angles)
+    return torch.cat((rotated.real, rotated.imag))
 
 
 def loop_module(module, config, x):
     """The module applied to one sequence, one head and one token at a time."""
 
-    def heads_of(linear, norm, count):
-        heads = []
-        for h in range(count):
-            rows = slice(h * config.d_head, (h + 1) * config.d_head)
-            vectors = []
-            for position, token in enumerate(x):
-                vector = linear.weight[rows] @ token
-                if config.bias:
-                    vector = vector + linear.bias[rows]
+    def heads_of(linear, norm, n_heads):
+        heads = torch.empty(n_heads, len(x), config.d_head)
+        for position, token in enumerate(x):
+            for head, vector in enumerate(linear(token).chunk(n_heads)):
                 if norm is not None and config.qk_norm:
                     vector = vector / (vector.square().mean() + config.norm_eps).sqrt()
                     vector = vector * norm.weight
                 if norm is not None and config.position == "rotary":
-                    vector = torch.tensor(rotate(vector.tolist(), position, config.rope_theta))
-                vectors.append(vector.tolist())
-            heads.append(vectors)
+                    vector = rotate(vector, position, config.rope_theta)
+                heads[head, position] = vector
         return heads
 
     queries = heads_of(module.query, module.query_norm, config.n_heads)
@@ -130,12 +109,7 @@ def loop_module(module, config, x):
         loop_head(queries[h], keys[h // shared_by], values[h // shared_by])
         for h in range(config.n_heads)
     ]
-    outputs = []
-    for t in range(len(x)):
-        joined = torch.tensor([number for context in contexts for number in context[t]])
-        output = module.output.weight @ joined
-        outputs.append(output + module.output.bias if config.bias else output)
-    return torch.stack(outputs)
+    return module.output(torch.cat(contexts, dim=-1))
 
 
 @torch.no_grad()
