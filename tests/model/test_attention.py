@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.attention import causal_mask, explicit_attention, fused_attention
+from model.attention import causal_mask, explicit_attention, fused_attention, window_mask
 from tests.conftest import every_device
 
 
@@ -125,9 +125,12 @@ def test_the_module_matches_an_unbatched_loop_over_heads(make_model, family):
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.03)], ids=["fp32", "bf16"]
 )
-@pytest.mark.parametrize(("n_query", "n_key"), [(1, 40), (7, 40), (520, 520)])
+@pytest.mark.parametrize(
+    ("n_query", "n_key", "window"),
+    [(1, 40, None), (7, 40, None), (40, 40, None), (40, 40, 7), (520, 520, None)],
+)
 def test_both_paths_have_the_values_and_gradients_of_float64(
-    n_query, n_key, dtype, tolerance, device
+    n_query, n_key, window, dtype, tolerance, device
 ):
     """Whichever kernels `fused_attention` uses: they depend on the length of the context."""
     torch.manual_seed(0)
@@ -135,14 +138,18 @@ def test_both_paths_have_the_values_and_gradients_of_float64(
     slope = torch.randn(2, 4, n_query, 16).to(dtype).double()
 
     def explicit(query, key, value):
-        mask = causal_mask(n_query, n_key, query.device)
+        mask = window_mask(n_query, n_key, window or n_key, query.device)
         return explicit_attention(query, key, value, mask).context
+
+    def fused(query, key, value):
+        mask = window_mask(n_query, n_key, window, query.device) if window else None
+        return fused_attention(query, key, value, mask)
 
     found = []
     for attend, place, kind in (
         (explicit, "cpu", torch.float64),
         (explicit, device, dtype),
-        (fused_attention, device, dtype),
+        (fused, device, dtype),
     ):
         own = [part.to(place, kind, copy=True).requires_grad_() for part in parts]
         context = attend(*own)
