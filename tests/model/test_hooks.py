@@ -1,5 +1,5 @@
 """Parts of a model that are ablated, patched or edited have the values that they are given, and the
-rest is computed from them."""
+rest is computed from them; recorded maps are what the model used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from model import ablate, edit, mean_outputs, patch, record_attention
+from model import (
+    AttentionSteps,
+    KVCache,
+    ablate,
+    edit,
+    fused_attention,
+    mean_outputs,
+    patch,
+    record_attention,
+)
 
 HEADS = [(0, 1), (1, 0), (1, 3)]
 
@@ -150,7 +159,7 @@ def test_compiled_code_sees_an_edit(make_model, part, no_shape_checks):
 
 @torch.no_grad()
 def test_heads_are_spelled_as_users_do(make_model):
-    """As JSON and NumPy have them; one head is no list of heads."""
+    """As JSON and NumPy have them."""
     model, (one, _) = make_model(), texts()
     with ablate(model, [(1, 0)], "zero"):
         expected = model(one)
@@ -158,35 +167,27 @@ def test_heads_are_spelled_as_users_do(make_model):
     for heads in lists:
         with ablate(model, heads, "zero"):
             torch.testing.assert_close(model(one), expected, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="1 is no part of a model"), ablate(model, (1, 0), "zero"):
-        pass
+
+
+ZERO = torch.zeros(4)
 
 
 @pytest.mark.parametrize(
-    ("by", "reason"),
+    ("use", "reason"),
     [
-        ("mean", "by: 'mean' is unknown; give 'zero', or means from `mean_outputs`"),
-        ({(0, 0): torch.zeros(4)}, "by: has no constant of 'mlp 1'"),
+        (lambda model: record_attention(model, keep="maps"), "keep: 'maps' is unknown; "),
+        (lambda model: ablate(model, [(0, 0)], "mean"), "by: 'mean' is unknown; give 'zero', "),
+        (lambda model: ablate(model, [], {(0, 0): ZERO}, [1]), "by: has no constant of 'mlp 1'"),
+        (lambda model: ablate(model, (1, 0), "zero"), "1 is no part of a model"),
+        (lambda model: patch(model, {(2, 0): ZERO}), "layer: 2 is out of range"),
+        (lambda model: patch(model, {(0, 4): ZERO}), "head: 4 is out of range"),
+        (lambda model: patch(model, {"stream 3": ZERO}), "layer: 3 is out of range"),
+        (lambda model: patch(model, {"query 1": ZERO}), "'query 1' is no part of a model"),
+        (lambda model: patch(model, {(1, 0, 0): ZERO}), "(1, 0, 0) is no part of a model"),
     ],
 )
-def test_what_nothing_is_replaced_by_is_refused(make_model, by, reason):
-    with pytest.raises(ValueError, match=f"^{reason}"), ablate(make_model(), [(0, 0)], by, [1]):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("part", "reason"),
-    [
-        ((2, 0), "layer"),
-        ((0, 4), "head"),
-        ("stream 3", "layer"),
-        ("query 1", "'query 1' is no part of a model"),
-        ((1, 0, 0), "(1, 0, 0) is no part of a model"),
-    ],
-)
-def test_what_the_model_does_not_have_is_refused(make_model, part, reason):
-    model = make_model()
-    with pytest.raises(ValueError, match=re.escape(reason)), patch(model, {part: torch.zeros(1)}):
+def test_what_there_is_not_is_refused(make_model, use, reason):
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}"), use(make_model()):
         pass
 
 
@@ -205,3 +206,89 @@ def test_values_that_do_not_fit_are_refused(make_model, part, no_shape_checks):
         with refused, patch(model, {part: value}):
             model(one)
     torch.testing.assert_close(model(one), intact, rtol=0, atol=0)
+
+
+def test_activation_checkpointing_loses_no_layer(make_model):
+    """Its backward pass computes layers again, the last one first."""
+    model, tokens = make_model().train(), torch.randint(13, (2, 7))
+    with record_attention(model) as expected:
+        model(tokens)
+    model.checkpoint_activations()
+    with record_attention(model) as maps:
+        model(tokens, targets=tokens).backward()
+    for weights, theirs in zip(maps, expected, strict=True):
+        torch.testing.assert_close(weights, theirs)
+
+
+@torch.no_grad()
+def test_with_a_cache_the_new_rows_are_recorded(make_model, family):
+    model = make_model(**family)
+    tokens = torch.randint(13, (1, 8))
+    with record_attention(model) as maps:
+        model(tokens)
+        whole = [weights.clone() for weights in maps]
+        cache = KVCache(model.config, batch=1)
+        model(tokens[:, :5], cache)
+        model(tokens[:, 5:], cache)
+    for rows, weights in zip(maps, whole, strict=True):
+        torch.testing.assert_close(rows, weights[:, :, 5:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 0, 1]])
+@torch.no_grad()
+def test_recordings_and_edits_close_in_any_order(make_model, order):
+    """After each, the model is that of those that are still open."""
+    model, tokens = make_model(), torch.randint(13, (1, 5))
+    edits = [[(0, 1)], [(1, 2)], [(0, 3)]]
+    opened = [(record_attention(model), ablate(model, heads, "zero")) for heads in edits]
+    lists = []
+    for recording, ablation in opened:
+        lists.append(recording.__enter__())
+        ablation.__enter__()
+    still = {0, 1, 2}
+    for place in order:
+        for context in opened[place]:
+            context.__exit__(None, None, None)
+        still.remove(place)
+        for records in lists:
+            records.clear()
+        logits = model(tokens)
+        assert [bool(records) for records in lists] == [
+            bool(still) and place == max(still) for place in range(3)
+        ]
+        with ablate(model, [head for each in still for head in edits[each]], "zero"):
+            torch.testing.assert_close(model(tokens), logits)
+    attention = model.blocks[0].attention
+    assert attention.attends == [fused_attention] and not attention.edits
+    assert torch.equal(model(tokens), make_model()(tokens))
+
+
+def test_recording_the_original_of_a_compiled_model(make_model, no_shape_checks):
+    model = make_model()
+    tokens = torch.randint(13, (1, 8))
+    graphs = []
+
+    def count(graph, _inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(model, backend=count)
+    expected = compiled(tokens)
+    n_graphs = len(graphs)
+    with record_attention(model) as maps:
+        torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-4)
+    assert len(maps) == 2
+    torch.testing.assert_close(compiled(tokens), expected)
+    assert len(graphs) == n_graphs, "the compiled code is still valid"
+
+
+@pytest.mark.parametrize("name", AttentionSteps._fields)
+def test_any_tensor_of_the_formula_can_be_recorded(make_model, name):
+    model, tokens = make_model(n_kv_heads=2), torch.randint(13, (2, 5))
+    with record_attention(model, keep="steps") as steps, torch.no_grad():
+        model(tokens)
+    with record_attention(model, keep=name) as records:
+        model(tokens)
+    assert len(records) == len(steps) == 2
+    for record, step in zip(records, steps, strict=True):
+        assert torch.equal(record, getattr(step, name)) and not record.requires_grad
