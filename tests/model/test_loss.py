@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +36,28 @@ def draw(vocab: int, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.
     return hidden, weight, targets
 
 
+def reference(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+) -> torch.Tensor:
+    logits = F.linear(hidden, weight).flatten(0, 1).to(hidden.dtype)
+    return F.cross_entropy(logits, targets.flatten(), reduction=reduction)
+
+
+def differentiated(
+    value: Callable[..., torch.Tensor],
+    start: Sequence[torch.Tensor],
+    *rest: Any,
+    dtype: torch.dtype | None = None,
+    scale: float = 1.0,
+) -> list[torch.Tensor]:
+    """A loss, with products in a dtype, and its gradients, divided by the scale of the loss."""
+    leaves = [each.clone().requires_grad_() for each in start]
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        loss = value(*leaves, *rest)
+    gradients = torch.autograd.grad(loss * scale, leaves)
+    return [loss.detach(), *(gradient / scale for gradient in gradients)]
+
+
 @given(
     vocab=st.integers(1, 100),
     batch=st.integers(1, 3),
@@ -45,76 +68,45 @@ def test_values_and_gradients_are_those_of_the_logits(
     vocab: int, batch: int, rows: int, reduction: str
 ) -> None:
     hidden, weight, targets = draw(vocab, batch)
-    found = []
-    for dtype in (torch.float32, torch.float64):
-        leaves = [each.to(dtype).requires_grad_() for each in (hidden, weight)]
-        if dtype == torch.float64:
-            logits = (leaves[0] @ leaves[1].T).flatten(0, 1)
-            value = F.cross_entropy(logits, targets.flatten(), reduction=reduction)
-        else:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(loss, "PART_BYTES", 4 * vocab * rows)
-                value = linear_cross_entropy(leaves[0], leaves[1], targets, reduction)
-        found.append((value, *torch.autograd.grad(3 * value, leaves)))
-    for one, other in zip(*found, strict=True):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss, "PART_BYTES", 4 * vocab * rows)
+        start = (hidden, weight)
+        found = differentiated(linear_cross_entropy, start, targets, reduction, scale=3.0)
+    exact = differentiated(reference, (hidden.double(), weight.double()), targets, reduction)
+    for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
 
 
 def test_products_in_bfloat16_have_a_loss_in_float32(parts: bool) -> None:
     """As close to float64 as the logits in bfloat16 are, and closer than bfloat16 rounds."""
-    hidden, weight, targets = draw(300, batch=9)
-    found = []
-    for whole in (True, False):
-        leaves = [each.clone().requires_grad_() for each in (hidden, weight)]
-        with torch.autocast("cpu", torch.bfloat16):
-            if whole:
-                value = cross_entropy(F.linear(*leaves), targets)
-            else:
-                value = linear_cross_entropy(leaves[0], leaves[1], targets)
-        assert value.dtype == torch.float32
-        value.backward()
-        found.append((value.detach(), *(each.grad for each in leaves)))
-    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-5, atol=0)
-    for one, other in zip(found[1][1:], found[0][1:], strict=True):
-        assert one is not None and other is not None
+    *start, targets = draw(300, batch=9)
+    expected, found = (
+        differentiated(value, start, targets, dtype=torch.bfloat16)
+        for value in (reference, linear_cross_entropy)
+    )
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=0)
+    for one, other in zip(found[1:], expected[1:], strict=True):
         assert (one - other).norm() <= 1e-2 * other.norm()
-
-
-def fp16_gradient(value: Any, scale: float, *start: torch.Tensor) -> torch.Tensor:
-    """Of the weight, from a loss whose products are in float16, divided by the scale of the
-    loss."""
-    leaves = [each.clone().requires_grad_() for each in start]
-    with torch.autocast("cpu", torch.float16):
-        scaled = value(*leaves) * scale
-    return torch.autograd.grad(scaled, leaves)[1] / scale
 
 
 def test_in_float16_the_scale_of_the_loss_reaches_its_gradient(parts: bool) -> None:
     """No row of the gradient is 0 where that of the logits is not, and a smaller scale mends what
     overflows."""
+    half: dict[str, Any] = {"dtype": torch.float16}
     hidden, weight, targets = draw(5000)
     weight *= 2  # the least likely tokens have 1e-12
-    single = torch.zeros(1, 1200, dtype=torch.int64)
-
-    def whole(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(F.linear(x, w), targets)
-
-    def reduced(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return linear_cross_entropy(x, w, targets)
-
-    exact = torch.autograd.grad(
-        whole(hidden.double(), leaf := weight.double().requires_grad_()), leaf
-    )[0]
+    exact = differentiated(reference, (hidden.double(), weight.double()), targets)[2]
     errors = []
-    for value in (whole, reduced):
-        found = fp16_gradient(value, 2.0**16, hidden, weight)
+    for value in (reference, linear_cross_entropy):
+        found = differentiated(value, (hidden, weight), targets, **half, scale=2.0**16)[2]
         assert found.ne(0).any(dim=1).all()
         errors.append(((found - exact).norm(dim=1) / exact.norm(dim=1)).median().item())
     assert errors[1] == pytest.approx(errors[0], rel=0.05)
 
+    start = torch.full((1, 1200, WIDTH), 60.0), weight[:300] / 1000
+    single = torch.zeros(1, 1200, dtype=torch.int64)
     for scale, is_finite in ((2.0**17, False), (2.0**10, True)):
-        start = torch.full((1, 1200, WIDTH), 60.0), weight[:300] / 1000
-        found = fp16_gradient(lambda x, w: linear_cross_entropy(x, w, single), scale, *start)
+        found = differentiated(linear_cross_entropy, start, single, **half, scale=scale)[2]
         assert bool(found.isfinite().all()) == (is_finite or parts)
 
 
