@@ -1,8 +1,9 @@
-"""Squared ReLU, sliding windows and soft-capped logits against explicit formulas; and what other
-implementations of the model do not know is refused."""
+"""The settings of a model: invalid ones are named; squared ReLU, sliding windows and soft-capped
+logits, against explicit formulas; and what other implementations do not know is refused."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, fields
 
 import pytest
@@ -49,9 +50,7 @@ def test_capped_logits(make_model):
     assert capped.abs().max() < 2 < plain.abs().max()
 
 
-OTHERS = {
-    **{"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0},
-}
+OTHERS = {"norm": "new", "position": "new", "mlp": "relu2", "window": 4, "logit_softcap": 30.0}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ModelConfig)])
@@ -66,3 +65,36 @@ def test_what_others_do_not_know_is_refused(name):
     object.__setattr__(config, name, OTHERS[name])
     with pytest.raises(ValueError, match=rf"^model\.{name}: {OTHERS[name]} is unknown to other"):
         family_of(config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_layers", 0),
+        ("n_heads", 3),
+        ("n_kv_heads", 3),
+        ("d_head", 5),
+        ("dropout", 1.0),
+        ("dropout", math.nan),
+        ("norm", "batchnorm"),
+        ("rope_theta", math.inf),
+        ("window", 0),
+        ("logit_softcap", 0.0),
+        ("n_layers", 2.0),
+        ("qk_norm", "false"),
+        ("norm", None),
+    ],
+)
+def test_a_value_out_of_range_is_named(make_config, field, value):
+    with pytest.raises(ValueError, match=rf"^{field}: .*; ") as caught:  # what to do comes last
+        make_config(**{field: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_default_sizes(make_config):
+    config = make_config(d_model=48, mlp="gelu")
+    assert (config.n_kv_heads, config.d_head, config.d_mlp) == (4, 12, 192)
+    assert make_config(d_model=48, mlp="swiglu").d_mlp == 128
+    assert make_config(d_model=64, mlp="swiglu").d_mlp == 192  # 170.7, rounded up
+    chosen = make_config(n_kv_heads=2, d_head=6, d_mlp=7)
+    assert (chosen.n_kv_heads, chosen.d_head, chosen.d_mlp) == (2, 6, 7)
