@@ -40,11 +40,7 @@ FAMILIES = [
 
 
 def _name(family: dict[str, object]) -> str:
-    return "-".join(
-        str(value) if isinstance(value, str) else f"{field}={value}"
-        for field, value in family.items()
-        if value
-    )
+    return "-".join(map(str, family.values()))
 
 
 @pytest.fixture(params=FAMILIES, ids=_name, scope="module")
