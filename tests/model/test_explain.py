@@ -119,16 +119,18 @@ def test_a_term_is_the_product_of_two_parts(make_model):
 
 
 @pytest.mark.parametrize(
-    ("head", "query", "key", "reason"),
+    ("explain", "reason"),
     [
-        ((2, 0), 3, 1, "layer"),
-        ((1, 0), 7, 1, "query"),
-        ((1, 0), 3, 4, "key"),
+        (lambda model, tokens: explain_score(model, tokens, (2, 0), 3, 1), "layer: "),
+        (lambda model, tokens: explain_score(model, tokens, (1, 0), 7, 1), "query: "),
+        (lambda model, tokens: explain_score(model, tokens, (1, 0), 3, 4), "key: "),
+        (lambda model, tokens: wiring(model, tokens, torch.tensor([3])), "queries: "),
+        (lambda model, tokens: wiring(model, tokens, torch.ones(5, dtype=torch.bool)), "queries: "),
     ],
 )
-def test_what_there_is_not_is_refused(make_model, head, query, key, reason):
-    with pytest.raises(ValueError, match=f"^{reason}: "):
-        explain_score(make_model(), torch.randint(13, (7,)), head, query, key)
+def test_what_there_is_not_is_refused(make_model, explain, reason, no_shape_checks):
+    with pytest.raises(ValueError, match=f"^{reason}"):
+        explain(make_model(), torch.randint(13, (7,)))
 
 
 def values_of(model: Any, tokens: Tensor, layer: int, kv_head: int) -> dict[str, Tensor]:
@@ -195,14 +197,6 @@ def test_shares_are_those_of_all_cells(make_model, family):
 @torch.no_grad()
 def test_queries_can_be_chosen(make_model):
     check(make_model(), torch.tensor([False, False, True, False, True, True]))
-
-
-@pytest.mark.parametrize("queries", [torch.tensor([3]), torch.ones(5, dtype=torch.bool)])
-def test_queries_that_are_no_boolean_for_each_token_are_refused(
-    make_model, queries, no_shape_checks
-):
-    with pytest.raises(ValueError, match="give 6 booleans, one for each token"):
-        wiring(make_model(), torch.arange(6), queries)
 
 
 def test_wiring_of_a_model_in_float64(make_model):

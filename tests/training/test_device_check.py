@@ -62,14 +62,6 @@ def without_mask(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return attention
 
 
-def aligned_top_left(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def attention(*tensors: Tensor, attn_mask: Tensor | None, **options: Any) -> Tensor:
-        is_causal = options.pop("is_causal") or attn_mask is not None
-        return whole(*tensors, is_causal=is_causal, **options)
-
-    return attention
-
-
 def scaled(whole: Callable[..., Any], factor: float = 1.01) -> Callable[..., Any]:
     """One percent too much."""
     return lambda *tensors, **options: whole(*tensors, **options) * factor
@@ -91,24 +83,12 @@ def left_out(_whole: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_tensors, **_options: None
 
 
-def without_the_last(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A product whose last column is lost, as of tiles that do not divide a matrix."""
-
-    def product(self: Tensor, other: Tensor) -> Tensor:
-        found = whole(self, other).clone()
-        found[..., -1] = 0
-        return found
-
-    return product
-
-
 FAULTS = [
     (torch.Tensor, "lerp", wrong_in_half, FP16, "lerp in fp16"),
     (torch.Tensor, "addcmul_", only_contiguous, FP32, "addcmul in fp32"),
-    (torch.Tensor, "__matmul__", without_the_last, FP32, "matrix product in fp32"),
+    (torch.Tensor, "__matmul__", scaled, FP32, "matrix product in fp32"),
     (torch, "_foreach_mul_", left_out, FP32, "foreach in fp32"),
     (F, "scaled_dot_product_attention", without_mask, FP32, "attention with a mask in fp32"),
-    (F, "scaled_dot_product_attention", aligned_top_left, BF16, "attention with a mask in fp32"),
     (F, "rms_norm", scaled, FP32, "RMSNorm in fp32"),
     (torch.Tensor, "roll", lambda roll: lambda self, *_, dims: self, FP32, "roll in fp32"),
     (device_check, "send", not_waited_for, FP32, "copy in fp32"),
