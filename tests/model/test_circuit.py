@@ -154,12 +154,9 @@ def test_shapley_values_are_means_over_all_orders(n: int) -> None:
     assert shapley.sum() == pytest.approx(float(found.values[-1] - found.values[0]), abs=1e-6)
     falls = [found.values[-1] - found.values[-1 - (1 << part)] for part in range(n)]
     torch.testing.assert_close(alone, torch.stack(falls).double(), atol=1e-6, rtol=0)
-    sizes = {
-        size: [sum(1 << i for i in on) for on in combinations(range(n), size)]
-        for size in range(n + 1)
-    }
     for size, (on, value) in enumerate(found.best()):
-        assert len(on) == size and value == found.values[sizes[size]].max()
+        equal = [subset for subset in range(2**n) if subset.bit_count() == size]
+        assert len(on) == size and value == found.values[equal].max()
         assert value == found.values[sum(1 << int(part[1]) for part in on)]
 
 

@@ -102,10 +102,6 @@ def load(folder: Path, optimizer: str) -> list[dict[str, Any]]:
     return [torch.load(folder / name, weights_only=True) for name in names]
 
 
-def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
 @both_optimizers
 def test_two_ranks_take_the_steps_of_one(folder: Path, tmp_path: Path, optimizer: str) -> None:
     """Up to rounding: that of float32, or with Muon, which computes in bfloat16, of that. Gradients
@@ -120,13 +116,13 @@ def test_two_ranks_take_the_steps_of_one(folder: Path, tmp_path: Path, optimizer
         assert found["sent"] == STEPS * len(weights)
         assert found["loss"] == pytest.approx(alone.train_loss.item(), rel=1e-3)
         assert found["val_loss"] == pytest.approx(summary.val_loss, rel=1e-3)
-    assert_equal(ranks[0]["held"], ranks[1]["held"])
+    torch.testing.assert_close(ranks[0]["held"], ranks[1]["held"], rtol=0, atol=0)
 
 
 @both_optimizers
 def test_resuming_two_ranks_is_exact(folder: Path, optimizer: str) -> None:
     for found in load(folder, optimizer):
-        assert_equal(found["resumed"], found["held"])
+        torch.testing.assert_close(found["resumed"], found["held"], rtol=0, atol=0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -102,14 +101,10 @@ def test_what_is_asked_for_is_computed() -> None:
     assert choose_precision("fp16", fast).name == "fp16"
 
 
-def dtype_in(context: AbstractContextManager) -> torch.dtype:
-    with context:
-        return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
-
-
 @pytest.mark.parametrize(("name", "dtype"), DTYPES.items())
 def test_products_are_in_the_dtype_that_was_chosen(name: str, dtype: torch.dtype) -> None:
-    assert dtype_in(autocast(CPU, dtype)) == dtype
+    with autocast(CPU, dtype):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
     assert evaluation_dtype(CPU, name) == dtype
     assert evaluation_dtype(CPU, "auto") == FP32, "evaluations are exact"
 
