@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from live.models import values_of
 from live.pack import pack
 from model import GPT, ModelConfig, ablate, mean_outputs
 from model.config import KNOWN
-from model.gpt import Block
 from tests.conftest import small_config
 
 Off = dict[str, Any]  # what is switched off, as the page says it
@@ -51,10 +50,6 @@ def build(config: ModelConfig, vocab_size: int, seed: int) -> GPT:
         mean, std = (1.0, 0.2) if parameter.dim() == 1 else (0.0, min(0.4, config.d_model**-0.5))
         parameter.normal_(mean, std, generator=generator)
     return model
-
-
-def blocks(model: GPT) -> list[Block]:
-    return [each for each in model.modules() if isinstance(each, Block)]
 
 
 models = st.builds(build, configs(), st.integers(2, 97), st.integers(0, 10**6))
@@ -114,7 +109,9 @@ def triangle(map_: Tensor) -> list[float]:
     return [each for i, row in enumerate(map_.tolist()) for each in row[: i + 1]]
 
 
-def switched_off(model: GPT, ids: list[int], off: Off) -> AbstractContextManager[None]:
+def switched_off(model: GPT, ids: list[int], off: Off | None) -> AbstractContextManager[None]:
     """Inside, parts are off in PyTorch, too; means are over the text."""
+    if off is None:
+        return nullcontext()
     by = means_over(model, ids) if off["by"] == "mean" else off["by"]
     return ablate(model, [(layer, head) for layer, head in off["heads"]], by, off["mlps"])

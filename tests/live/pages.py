@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,22 +26,6 @@ def element(page: Path, name: str) -> str:
 
 def data_in(page: Path) -> dict[str, Any]:
     return json.loads(element(page, "model"))
-
-
-def weights_in(page: Path, place: int) -> dict[str, np.ndarray]:
-    """One checkpoint of a page with float32 or float16 weights, value by value."""
-    metadata = data_in(page)
-    data = zlib.decompress(base64.b64decode(element(page, f"weights-{place}")))
-    width, letter = {"float32": (4, "<f"), "float16": (2, "<e")}[metadata["weights"]]
-    count = len(data) // width
-    values = [struct.unpack(letter, data[i::count])[0] for i in range(count)]
-    found, at = {}, 0
-    for name, shape in metadata["parameters"]:
-        size = int(np.prod(shape))
-        found[name] = np.array(values[at : at + size], np.float32).reshape(shape)
-        at += size
-    assert at == count
-    return found
 
 
 def rounded(tensors: Mapping[str, np.ndarray], weights: str) -> dict[str, np.ndarray]:

@@ -1,34 +1,124 @@
-"""The page as a file: it loads without a network, and shows hostile texts as text."""
+"""The page of a run as a file: look.py html=FILE writes what the run has, the page loads without a
+network, and shows hostile texts as text."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 import pytest
 import torch
+import yaml
 from playwright import sync_api
 from tokenizers import normalizers
 
 from common.errors import UserError
-from live.pack import MAX_BYTES, check_size
+from data.corpora import open_corpus
+from data.corpus import text_of
+from inference.opening import OpenRun, open_run
+from live.models import values_of
+from live.pack import MAX_BYTES, check_size, pack
 from live.page import can_have_page, check_page, run_title
-from model import GPT
+from live.texts import spare_text
+from model import GPT, mean_outputs
 from tensorboard_attention.tests.conftest import HOSTILE
-from tests.conftest import TINY, small_config, succeed
+from tests.conftest import TINY, command, small_config, succeed
 from tests.data.strings import trained
 from tests.exchange.fast import imported
-from tests.live.pages import Live, data_in
+from tests.live.pages import Live, data_in, element
+
+OTHER_TEXT = ("data=text", "data.path=text.txt", "trainer.max_steps=1")
+REST = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
+
+
+def page(run: Path, *settings: str, name: str = "live.html") -> Path:
+    succeed("look", f"run={run.name}", f"html={name}", *settings, cwd=run.parent)
+    return run.parent / name
+
+
+def weights_of(opened: OpenRun, cache: Path, weights: str) -> str:
+    """With the means with which Python switches parts off."""
+    return pack(values_of(opened.model, opened.means(cache)), weights)
+
+
+def test_the_page_describes_the_model_and_its_tokenizer(run: Path) -> None:
+    run = run.rename(run.with_name("2026-01-02_03-04-05"))
+    file, opened = page(run), open_run(run, "last")
+    data = data_in(file)
+    config = data["config"]
+    assert config.pop("vocab_size") == opened.model.vocab_size
+    assert config == vars(opened.config.model)
+    assert data["steps"] == [6] and data["weights"] == "float16"
+    assert element(file, "weights-0") == weights_of(opened, run.parent / ".cache", "float16")
+    *shapes, heads, mlps = data["parameters"]
+    assert shapes == [[name, [*each.shape]] for name, each in opened.model.named_parameters()]
+    width = opened.model.config.d_model
+    assert [heads, mlps] == [["means.heads", [4, width // 2]], ["means.mlps", [2, width]]]
+    assert re.search(r"validation documents \([\d,]+ tokens\)", data["run"]["means"])
+    assert data["run"]["name"] == "tales, 6 steps" and "<title>tales, 6" in file.read_text()
+    count = opened.model.n_parameters
+    greeting, figures = data["run"]["about"].splitlines()
+    assert greeting == f"A storyteller of {count:,} parameters; it runs in this tab."
+    assert figures.startswith(f"2 layers of 2 heads, {count:,} parameters; data: tales; ")
+    tokenizer = data["tokenizer"]
+    assert tokenizer["name"] == "bpe" and tokenizer["document_end"] == "\n\n"
+    assert len(tokenizer["tokens"]) == opened.tokenizer.vocab_size
+
+
+def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
+    """A step that changes nothing leaves the initial weights in the first checkpoint."""
+    still = ("optimizer=adamw", "optimizer.lr=1e-38", "optimizer.weight_decay=0")
+    settings = (*TINY, "trainer.max_steps=2", "trainer.checkpoint_every=1", "seed=5", *still)
+    succeed("train", "run_dir=run", *settings, cwd=tmp_path)
+    file = page(tmp_path / "run", "checkpoints=all", "weights=float32")
+    assert data_in(file)["steps"] == [0, 1, 2]
+    last = weights_of(open_run(tmp_path / "run", "last"), tmp_path / ".cache", "float32")
+    assert element(file, "weights-0") == element(file, "weights-1") == last
+
+
+def test_the_texts_were_not_trained_on(tiny_run: Path, site_file: Path) -> None:
+    opened = open_run(tiny_run, "last")
+    metadata = data_in(site_file)["run"]
+    data = opened.corpus()
+    assert data is not None
+    held_out = "".join(text_of(open_corpus(data), "val"))
+    for text in (metadata["prompt"], *metadata["examples"].values()):
+        assert f"\n\n{text}" in f"\n\n{held_out}", "it begins with a tale"
+        assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
+
+
+def test_a_run_without_its_text_has_a_page(run: Path) -> None:
+    """It was converted, or its file is elsewhere now."""
+    text = run.parent / "text.txt"
+    text.write_text("".join(f"Hen {i} looked for hen {i + 1}.\n" for i in range(900)))
+    succeed("train", "run_dir=text", *REST, *OTHER_TEXT, cwd=run.parent)
+    metadata = data_in(page(run.parent / "text"))["run"]
+    assert metadata["prompt"] in text.read_text()
+    assert re.search(r"[\d,]+ tokens.* of validation text", metadata["means"])
+    text.unlink()
+    done = command("look", "run=text", "html=lost.html", cwd=run.parent)
+    *_, note = done.stderr.splitlines()
+    assert done.returncode == 0
+    assert note.startswith("note: the page has a tale in place") and "text.txt" in note
+    metadata = data_in(run.parent / "lost.html")["run"]
+    assert metadata["prompt"] and re.fullmatch(r"a tale \(\d+ tokens\)", metadata["means"])
+    opened = open_run(run.parent / "text", "last")
+    ids = opened.tokenizer.encode_document(spare_text(opened.tokenizer, 32))[:32]
+    means = mean_outputs(opened.model, [(torch.tensor([ids]), torch.tensor([ids]))])
+    found = element(run.parent / "lost.html", "weights-0")
+    assert found == pack(values_of(opened.model, means), "float16")
+
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({"model": config["model"], "data": None}))
+    data = data_in(page(run, "checkpoints=all", name="converted.html"))
+    assert data["steps"] == [3, 6]
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "data", "title"),
     [
         ("tiny", "2026-01-02_03-04-05", "tales", "tiny"),
-        (None, "2026-01-02_03-04-05", "tales", "tales, 1,000 steps"),
-        (None, "2026-01-02_03-04-05-2", "text", "text, 1,000 steps"),
+        (None, "2026-01-02_03-04-05-2", "tales", "tales, 1,000 steps"),
         (None, "0_model.d_model=64", "tales", "0_model.d_model=64"),
         (None, "2026-01-02_03-04-05", None, "2026-01-02_03-04-05"),
     ],
@@ -37,9 +127,9 @@ def test_a_title_is_no_date(name: str | None, folder: str, data: str | None, tit
     assert run_title(name, Path("runs", folder), data, 1000) == title
 
 
-def test_the_page_can_request_nothing(site: str) -> None:
+def test_the_page_can_request_nothing(site_file: Path) -> None:
     """Nor can its worker, a Blob, which has the policy of the page."""
-    page = Path(url2pathname(urlparse(site).path)).read_text("utf-8")
+    page = site_file.read_text("utf-8")
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert dict(rule.split(" ", 1) for rule in policy.split("; ")) == {
         "default-src": "'none'",
@@ -54,14 +144,9 @@ def test_hostile_texts_are_only_texts(tmp_path: Path, browser: sync_api.Browser)
     """In tokens, in the first text and in the name of the run."""
     name = "run <img src=x onerror=document.title=3> &amp;"
     (tmp_path / "text.txt").write_text(f"A hen {HOSTILE} and \u202e a hat.\n" * 400)
-    rest = [each for each in TINY if not each.startswith(("data", "trainer.max"))]
-    text = ("data=text", "data.path=text.txt", "trainer.max_steps=1", f"name={name}")
-    succeed("train", *rest, *text, cwd=tmp_path)
+    succeed("train", *REST, *OTHER_TEXT, f"name={name}", cwd=tmp_path)
     succeed("look", f"run=runs/{name}", "html=live.html", cwd=tmp_path)
-    file = tmp_path / "live.html"
-    data = data_in(file)
-    assert data["run"]["name"] == name
-    live = Live(browser, file.as_uri())
+    live = Live(browser, (tmp_path / "live.html").as_uri())
     assert live.page.title() == name and live["h1"].inner_text() == name
     assert live["img"].count() == 0
     live.close()
