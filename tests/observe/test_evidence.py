@@ -1,4 +1,5 @@
-"""The evidence on heads and neurons is that of an explicit loop over all tokens."""
+"""The evidence on heads and neurons is that of an explicit loop over all tokens, and the need for a
+head the rise of the loss without it."""
 
 from __future__ import annotations
 
@@ -10,16 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import observe.heads
+import observe.need
 from common.errors import UserError
-from data.batches import EvalBatches
+from data.corpora import open_corpus
+from data.roles import ROLES
+from data.tales import Tales
 from inference.opening import open_run
-from model import mean_outputs, record_attention
+from launch.schema import preset
+from model import GPT, ablate, mean_outputs, record_attention
 from observe.attention import AttentionConfig, AttentionMaps
 from observe.evidence import N_PASSAGES, EvidenceFile, measure_evidence
 from observe.heads import HeadNames, documents_of, spell
-from observe.need import KINDS, token_losses
+from observe.need import KINDS, target_kinds, token_kinds, token_losses
 from observe.tensorboard import open_events
 from tensorboard_attention.evidence import read_evidence
 from tests.observe.conftest import TOKENIZER, dataset_of, random_model, run_context, trainer_at
@@ -34,17 +40,6 @@ def make_model(**choices: Any) -> Any:
     return random_model(2, 2, 12, 160, std=0.6, d_head=6, **choices).eval()
 
 
-def windows() -> list[tuple[list[int], list[int]]]:
-    """The inputs and targets of each window that `measure_evidence` reads, without padding."""
-    found = []
-    for inputs, targets in EvalBatches(DATASET.val, 160, 3, DATASET.val_starts):
-        for row, wanted in zip(inputs, targets, strict=True):
-            n = int((wanted >= 0).nonzero().max()) + 1
-            assert bool((wanted[:n] >= 0).all()), "every target of this text is scored"
-            found.append((row[:n].tolist(), wanted[:n].tolist()))
-    return found
-
-
 @pytest.mark.parametrize("rows", [1, 8])
 def test_passages_and_need_are_the_rises_of_their_windows(
     rows: int, monkeypatch: pytest.MonkeyPatch
@@ -53,14 +48,14 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     monkeypatch.setattr(observe.heads, "ROWS", rows)
     model = make_model()
     found = measure_evidence(model, None, DATASET, 7, [])
-    assert found["step"] == 7 and found["n_tokens"] == sum(len(ids) for ids, _ in windows())
+    documents = documents_of(model, DATASET, 10_000)
+    assert found["step"] == 7 and found["n_tokens"] == documents.n_tokens == len(TEXT)
     ids, spelled = found["ids"], found["spelled"]
     offsets = np.cumsum([0, *found["windows"]])
     texts = ["".join(spelled[id] for id in ids[begin:end]) for begin, end in pairwise(offsets)]
-    assert texts == [bytes([*read, wanted[-1]]).decode() for read, wanted in windows()]
+    assert texts == [bytes([*each.ids, each.targets[-1]]).decode() for each in documents.windows]
 
     largest, halves, counts = [], [0.0, 0.0], [0, 0]
-    documents = documents_of(model, DATASET, 10_000)
     means, of_windows = mean_outputs(model, documents.batches), []
     for batch in documents.batches:
         without, intact = token_losses(model, batch, means)
@@ -84,9 +79,8 @@ def test_passages_and_need_are_the_rises_of_their_windows(
     assert [rise for _, rise, _ in passages] == pytest.approx([r for r, _ in largest], abs=1e-3)
     at, _, attended = passages[0]
     which = int(np.searchsorted(offsets, at, side="right")) - 1
-    read, _ = windows()[which]
     with torch.no_grad(), record_attention(model) as maps:
-        model(torch.tensor([read]))
+        model(torch.from_numpy(documents.windows[which].ids)[None])
     row = maps[1][0, 0, at - offsets[which] - 1]
     assert [key - offsets[which] for key, _ in attended] == row.topk(len(attended)).indices.tolist()
 
@@ -103,9 +97,9 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str, norm: str) -> Non
     assert (never["passages"], never["raises"], never["lowers"]) == ([], [], [])
     seen: list[torch.Tensor] = []
     hook = block.mlp_norm.register_forward_hook(lambda _module, _given, out: seen.append(out[0]))
-    for read, _ in windows():
+    for window in documents_of(model, DATASET, 10_000).windows:
         with torch.no_grad():
-            model(torch.tensor([read]))
+            model(torch.from_numpy(window.ids)[None])
     hook.remove()
     offsets = np.cumsum([0, *found["windows"]])
     weight = block.mlp.gate.weight if mlp == "swiglu" else block.mlp.up.weight
@@ -163,3 +157,95 @@ def test_a_run_has_its_evidence_at_the_end(tiny_run: Path, tmp_path: Path) -> No
     (copy / "evidence.json").unlink()
     with pytest.raises(UserError, match=r"has no usable evidence.json.*evidence=true"):
         open_run(copy).evidence()
+
+
+def small_model(context_length: int, **choices: object) -> GPT:
+    return random_model(3, 2, 12, context_length, std=0.3, d_head=4, **choices)
+
+
+@pytest.mark.parametrize("copies", [1, 16])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"window": 3}])
+@torch.no_grad()
+def test_need_is_the_rise_of_the_loss_without_one_head(
+    choices: dict[str, Any], copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of windows of whatever length, read one by one."""
+    monkeypatch.setattr(observe.need, "COPIES", copies)
+    gpt = small_model(16, **choices).eval()
+    texts = dataset_of(["Ada fed a hen.\n", "A hen!\n", "No, two red ants.\n"])
+    documents = documents_of(gpt, texts, 100)
+    before = {name: each.clone() for name, each in gpt.state_dict().items()}
+    means = mean_outputs(gpt, documents.batches)
+    losses = [token_losses(gpt, batch, means) for batch in documents.batches]
+    found = sum((without - loss).sum((-2, -1)) for without, loss in losses) / documents.n_tokens
+    assert found.shape == (3, 2)
+    assert all(torch.equal(each, before[name]) for name, each in gpt.state_dict().items())
+
+    def loss() -> float:
+        nats = 0.0
+        for window in documents.windows:
+            logits = gpt(torch.from_numpy(window.ids)[None])[0].double()
+            targets = torch.from_numpy(window.targets)
+            nats += F.cross_entropy(logits, targets, reduction="sum").item()
+        return nats / documents.n_tokens
+
+    intact = loss()
+    for head in np.ndindex(3, 2):
+        with ablate(gpt, [head], means):
+            assert found[head] == pytest.approx(loss() - intact, abs=1e-5)
+    assert np.ptp(found) > 0.01
+
+
+def test_the_targets_of_tales_have_their_roles() -> None:
+    corpus = open_corpus(preset("data", "tales", n_bytes=300_000))
+    assert isinstance(corpus, Tales)
+    tales = [tale for _, tale in zip(range(5), corpus.tales("val"), strict=False)]
+    texts = dataset_of([tale.text + corpus.document_end for tale in tales])
+    documents = documents_of(small_model(128), texts, 10_000)  # the windows of a tale overlap
+    names, found = target_kinds(corpus, TOKENIZER, documents)
+    assert names == ROLES
+    known: dict[int, int] = {}  # by place in the split
+    for window, kinds in zip(documents.windows, found, strict=True):
+        assert len(kinds) == len(window.targets)
+        for place, kind in enumerate(kinds, window.begin):
+            assert known.setdefault(place, kind) == kind
+    assert texts.val_starts is not None
+    for tale, start in zip(tales, texts.val_starts.tolist(), strict=True):
+        first = next(mention for mention in tale.mentions if mention.name == "hero")
+        again = [mention for mention in tale.mentions if mention.name == "hero"][1]
+        assert ROLES[known[start + first.start]] == "first choices"
+        assert ROLES[known[start + again.start]] == "names again"
+        assert ROLES[known[start + again.start + 1]] == "spelling within a word"
+
+
+N, B, W, P, S = "new words", "words mentioned before", "within words", "punctuation", "white space"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (
+            ["Ben", " saw", " a", " d", "oe", ".", "\n", "Ben", " d", "uck", " d", "oe"],
+            [N, N, N, W, P, S, B, N, W, B, W],
+        ),
+        ([b" ", *(bytes([byte]) for byte in "Ёж „ё".encode())], [N, W, W, W, S, P, P, P, N, W]),
+        (["the", " क", "ि", "ताब", "।", "", "the"], [N, W, W, P, S, B]),  # a vowel sign; an end
+        ([" café", " caf", b"\xc3", b"\xa9", "😀"], [B, W, W, P]),
+        (["I", " \u2764\ufe0f", " می", "\u200c", "خواهم"], [P, N, W, W]),  # a heart; a joiner
+    ],
+    ids=("english", "bytes", "hindi", "parts", "marks"),
+)
+def test_the_kind_of_tokens(tokens: list[str | bytes], expected: list[str]) -> None:
+    given = [token.encode() if isinstance(token, str) else token for token in tokens]
+    assert [KINDS[kind] for kind in token_kinds(given)] == expected
+
+
+def test_the_targets_of_other_texts_have_a_kind() -> None:
+    documents = documents_of(small_model(16), dataset_of(["ab, ab " * 3, "cd. " * 5]), 100)
+    names, kinds = target_kinds(None, TOKENIZER, documents)
+    assert names == KINDS
+    for window, found in zip(documents.windows, kinds, strict=True):
+        text = TOKENIZER.decode([*window.ids.tolist(), int(window.targets[-1])])
+        for place, kind in enumerate(found, 1):
+            assert (text[place] in ",.") == (names[kind] == P)
+            assert (text[place] in "bd") == (names[kind] == W)

@@ -1,4 +1,5 @@
-"""metrics.jsonl and the TensorBoard events of a run."""
+"""metrics.jsonl, and what TensorBoard has of a run: curves, texts, its HParams tab and its
+projector."""
 
 from __future__ import annotations
 
@@ -9,17 +10,37 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as TensorBoardEvents,
 )
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.plugin_util import markdown_to_safe_html
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+from tensorboard.util.tensor_util import make_ndarray
+from werkzeug.test import Client, TestResponse
 
+from data.tokenizer import Tokenizer
 from observe.metrics_file import MetricsFile
 from observe.roles import Outputs
-from observe.tensorboard import LAYOUT, TensorBoard, open_events, preformatted
+from observe.tensorboard import (
+    LAYOUT,
+    TensorBoard,
+    hyperparameters,
+    open_events,
+    preformatted,
+    projector_labels,
+)
 from store.results import open_log
+from store.run import Summary
 from tensorboard_attention import add_attention
+from tests.conftest import last_checkpoint
 from tests.observe.conftest import METRICS, SUMMARY, run_context, trainer_at
 from training.callback import EvalMetrics
 
@@ -177,3 +198,89 @@ def test_no_character_ends_the_verbatim_text() -> None:
             html = markdown_to_safe_html(preformatted(f"one{mark}# two{mark}<b>three"))
             inside = re.fullmatch(r"<pre><code>(.*)</code></pre>\s*", html, re.DOTALL)
             assert inside and "# two" in inside[1] and "&lt;b&gt;three" in inside[1], (code, html)
+
+
+def log(folder: Path, *overrides: str, summary: Summary | None = SUMMARY) -> None:
+    """Log the start and the end of a run with these settings."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").touch()
+    context = run_context(folder, *overrides)
+    board, trainer = (
+        TensorBoard(context, Outputs(context), open_events(folder)),
+        trainer_at(context, 0),
+    )
+    board.on_start(trainer)
+    trainer.state.step, trainer.summary = 7, summary
+    board.on_end(trainer)
+
+
+def logged(folder: Path) -> dict[str, float | str]:
+    events = TensorBoardEvents(str(folder)).Reload()
+    data = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    found = plugin_data_pb2.HParamsPluginData.FromString(data).session_start_info.hparams
+    return {name: getattr(value, value.WhichOneof("kind")) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("varied", "expected"),
+    [
+        ([], ["data.name", "seed"]),
+        (["run_dir", "observe.attention.every"], ["data.name", "seed"]),
+        (["seed", "model.d_mlp"], ["model.d_mlp", "seed", "data.name"]),
+        (
+            ["optimizer.lr", "trainer.compile"],
+            ["optimizer.lr", "trainer.compile", "data.name", "seed"],
+        ),
+    ],
+)
+def test_given_settings_come_first_and_few_others(
+    tmp_path: Path, varied: list[str], expected: list[str]
+) -> None:
+    context = run_context(tmp_path, "seed=3", "optimizer.lr=0.006", varied=frozenset(varied))
+    found = hyperparameters(context)
+    assert [*found] == expected
+    values = {"seed": "3", "optimizer.lr": 0.006, "trainer.compile": "false", "data.name": "text"}
+    values["model.d_mlp"] = 32  # with derived sizes in the place of nulls
+    assert found == {name: values[name] for name in expected}
+    log(tmp_path, "seed=3")
+    assert logged(tmp_path)["seed"] == "3"
+
+
+def test_metrics_are_scalars_of_a_run_that_is_finished(tmp_path: Path) -> None:
+    for name, summary in (("finished", SUMMARY), ("stopped", None)):
+        log(tmp_path / name, summary=summary)
+    events = TensorBoardEvents(str(tmp_path / "finished")).Reload()
+    for tag, value in {"result/bpb": 0.55, "result/seconds": 20.0}.items():
+        (event,) = events.Tensors(tag)
+        assert event.step == 7 and make_ndarray(event.tensor_proto) == pytest.approx(value)
+    tags = TensorBoardEvents(str(tmp_path / "stopped")).Reload().Tags()["tensors"]
+    assert not [tag for tag in tags if tag.startswith(("result", "_hparams_"))]
+
+
+def test_the_projector_shows_a_finished_run(tiny: Path, tiny_run: Path) -> None:
+    logs, run = str(tiny / "runs"), tiny_run.name
+    runs = EventMultiplexer().AddRunsFromDirectory(logs).Reload()
+    context = TBContext(logdir=logs, data_provider=MultiplexerDataProvider(runs, logs))
+    routes = ProjectorPlugin(context).get_plugin_apps()
+
+    def get(route: str, **query: str) -> TestResponse:
+        return Client(routes[route]).get("/", query_string=query)
+
+    (embedding,) = get("/info", run=run).get_json()["embeddings"]
+    name = embedding["tensorName"]
+    flat = np.frombuffer(get("/tensor", run=run, name=name).data, dtype=np.float32)
+    points = flat.reshape(embedding["tensorShape"])
+    labels = get("/metadata", run=run, name=name).text.splitlines()
+    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")["token_embedding.weight"]
+    np.testing.assert_allclose(points, weights, atol=6e-6)
+    tokenizer = Tokenizer.load(tiny_run / "tokenizer")
+    assert len(labels) == tokenizer.vocab_size == len(weights)
+    assert labels[ord("a")] == "a" and labels[ord("\n")] == "⏎" and labels[0xFF] == r"\xff"
+    assert labels[tokenizer.encode(" the")[0]].startswith("·")
+
+
+@given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))
+def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
+    """A label is not empty, and has no newline or tab to start another line or column."""
+    for label in projector_labels(tokens):
+        assert label.split() == [label]

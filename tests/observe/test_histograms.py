@@ -35,17 +35,17 @@ class Copies(Callback):
     """Keeps the weights after every step, and its gradients."""
 
     def __init__(self) -> None:
-        self.weights: list[dict[str, Tensor]] = []
-        self.gradients: list[dict[str, Tensor]] = []
-
-    def on_start(self, trainer: Trainer) -> None:
-        self.on_step(trainer)
+        self.weights: dict[int, dict[str, Tensor]] = {}
+        self.gradients: dict[int, dict[str, Tensor]] = {}
 
     def on_step(self, trainer: Trainer) -> None:
         parameters = dict(trainer.model.named_parameters())
-        self.weights.append({name: each.detach().clone() for name, each in parameters.items()})
-        gradients = {name: each.grad for name, each in parameters.items() if each.grad is not None}
-        self.gradients.append({name: each.clone() for name, each in gradients.items()})
+        found = {name: each.detach().clone() for name, each in parameters.items()}
+        self.weights[trainer.state.step] = found
+        found = {name: each.grad.clone() for name, each in parameters.items() if each.grad is not None}
+        self.gradients[trainer.state.step] = found
+
+    on_start = on_step
 
 
 @pytest.mark.parametrize("bad_step", [0, 4])

@@ -17,27 +17,20 @@ from tests.conftest import TINY, succeed
 OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
     """What wandb has written below `folder`, in order."""
     found = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         inspect = [sys.executable, "-m", "wandb", "leet", "inspect", str(file), "--json"]
         done = subprocess.run(inspect, capture_output=True, text=True, check=True)
         found += [json.loads(line) for line in done.stdout.splitlines()]
-    return found
+    return [each[kind] for each in found if each["type"] == kind]
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [each["history"]["item"] for each in records(folder) if each["type"] == "history"]
-
-
-def runs(folder: Path) -> list[dict[str, Any]]:
-    return [each["run"] for each in records(folder) if each["type"] == "run"]
-
-
-def values(found: list[dict[str, Any]], tag: str) -> list[tuple[int, Any]]:
-    """By step, of what `rows` has found."""
-    return [(row["global_step"], row[tag]) for row in found if tag in row]
+def values(folder: Path, tag: str) -> list[tuple[int, Any]]:
+    """By step."""
+    rows = [each["item"] for each in records(folder, "history")]
+    return [(row["global_step"], row[tag]) for row in rows if tag in row]
 
 
 @pytest.mark.long
@@ -47,15 +40,15 @@ def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
     succeed("train", *TINY, "observe.wandb=true", "run_dir=runs/one", cwd=tmp_path, **OFFLINE)
     assert {path.name for path in tmp_path.iterdir()} == {"runs", ".cache", "wandb"}
     events = EventAccumulator(str(tmp_path / "runs/one")).Reload()
-    tags, found = events.Tags()["scalars"], rows(tmp_path)
+    tags = events.Tags()["scalars"]
     assert {"loss/bits_per_byte_train", "loss/bits_per_byte_val", "result/bpb"} <= {*tags}
     for tag in tags:
         expected = [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
-        assert values(found, tag) == expected, tag
+        assert values(tmp_path, tag) == expected, tag
     arguments, given = ("resume=runs/one", "trainer.max_steps=8"), {"WANDB_PROJECT": "mine"}
     succeed("train", *arguments, cwd=tmp_path, **OFFLINE, **given)
-    first, second = runs(tmp_path)
+    first, second = records(tmp_path, "run")
     assert first["run_id"] == second["run_id"] and first["display_name"] == "one"
     assert (first["project"], second["project"]) == ("glassgpt", "mine")
-    assert [step for step, _ in values(rows(tmp_path), "loss/bits_per_byte_train")] == [2, 4, 6, 8]
+    assert [step for step, _ in values(tmp_path, "loss/bits_per_byte_train")] == [2, 4, 6, 8]
     Run.open(str(tmp_path / "runs/one"), "run")  # which has no links
