@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from playwright import sync_api
 
-from model import GPT
 from tensorboard_attention import naming
 from tensorboard_attention.naming import HeadName
 from tensorboard_attention.tests.conftest import Tab, Watched
@@ -26,26 +23,6 @@ def element(page: Path, name: str) -> str:
 
 def data_in(page: Path) -> dict[str, Any]:
     return json.loads(element(page, "model"))
-
-
-def rounded(tensors: Mapping[str, np.ndarray], weights: str) -> dict[str, np.ndarray]:
-    """The float32 values that the page reads from `pack(tensors, weights)`."""
-
-    def value(tensor: np.ndarray) -> np.ndarray:
-        if weights == "int8" and tensor.ndim > 1:
-            scales = np.abs(tensor).max(1, keepdims=True) / np.float32(127)
-            whole = np.divide(tensor, scales, out=np.zeros_like(tensor), where=scales > 0)
-            return np.rint(whole).clip(-127, 127).astype(np.int8) * scales
-        kind = np.float16 if weights == "float16" else np.float32
-        return tensor.astype(kind).astype(np.float32)
-
-    return {name: value(tensor) for name, tensor in tensors.items()}
-
-
-@torch.no_grad()
-def replace_values(model: GPT, values: Mapping[str, np.ndarray]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(torch.from_numpy(values[name]))
 
 
 def check_names(page: Live | Tab, names: Sequence[Sequence[HeadName]]) -> None:
@@ -97,8 +74,26 @@ class Live(Watched):
             self.page.keyboard.press(key)
             self.settled()
 
+    def click(self, what: str | sync_api.Locator) -> None:
+        (self[what] if isinstance(what, str) else what).click()
+        self.settled()
+
     def off(self, name: str) -> None:
-        self[f".switches button:has-text('{name}')"].first.click()
+        self.click(self[f".switches button:has-text('{name}')"].first)
+
+    def view(self, name: str) -> None:
+        self[".views select"].select_option(name)
+        self.settled()
+
+    def written(self) -> str:
+        """The text, when the model has stopped writing."""
+        self[".write:has-text('Let it write')"].wait_for()
+        self.settled()
+        return self["textarea"].input_value()
+
+    def reload(self) -> None:
+        self.page.wait_for_timeout(500)  # until the address follows
+        self.page.reload()
         self.settled()
 
     def losses(self) -> list[float]:
@@ -109,11 +104,6 @@ class Live(Watched):
 
     def mean_loss(self) -> float:
         return float(self[".next .sum b"].inner_text())
-
-    def probabilities(self) -> list[float]:
-        """Those of the bars, in percent, with what is off."""
-        texts = self[f"{BARS} b"].all_inner_texts()
-        return [float(text.split(" · ")[0].split(" → ")[-1].strip("<%")) for text in texts]
 
     def open(self, title: str) -> sync_api.Locator:
         """One of the looks inside."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from playwright import sync_api
 from tensorboard.backend.security_validator import SecurityValidatorMiddleware
 from tensorboard.plugins.base_plugin import TBContext
@@ -22,12 +23,14 @@ from live.following import page
 from live.models import values_of
 from live.pack import packed_bytes
 from model import GPT
+from store.results import head_names
+from store.run import Run
 from tensorboard_attention.naming import UNMEASURED, HeadName
 from tensorboard_attention.plugin import AttentionPlugin
 from tensorboard_attention.tests.conftest import HOSTILE, Tab, tensorboard
 from tests.conftest import ROOT
 from tests.live.drawn import build, means_over
-from tests.live.pages import Live, check_names, replace_values, rounded
+from tests.live.pages import Live, check_names
 
 TEXT = "Once there was a hen named Ida. Ida"
 
@@ -188,52 +191,45 @@ def test_the_page_shows_steps_as_they_come(
 
 def test_heads_have_the_names_of_each_step(run: Path, begun: Begun, following: Live) -> None:
     """As soon as the step is there, and again when they are measured over more documents."""
-    (live, later), page, names = begun, following, live_names(begun[0])
-    (live.parent / "evidence.json").unlink()  # which names the heads of its step
+    (live, later), page = begun, following
+    (run / "evidence.json").unlink()  # which names the heads of its step
+    names = head_names(Run(run), (0, 3, 6))
     page.type(TEXT)
-    check_names(page, names["0"])
+    check_names(page, names[0])
     write(live / "3.bin", later["3.bin"])
     shows(page, "3 (2 of 2)")
-    check_names(page, names["3"])
+    check_names(page, names[3])
     write(live / "6.bin", later["6.bin"])
     shows(page, "6 (3 of 3)")
-    check_names(page, names["6"])
-    names["6"][0][0] = HeadName("copies 61%", "copies", "copies 61% here", "Of more text", 0.9)
+    names[6] = [[*layer] for layer in names[6]]
+    check_names(page, names[6])
+    names[6][0][0] = HeadName("copies 61%", "copies", "copies 61% here", "Of more text", 0.9)
     write(live / "names.json", json.dumps(names).encode())
     (live / "6.bin").touch()
     sync_api.expect(page[".grid .role >> nth=0"]).to_have_text("copies 61%")
-    check_names(page, names["6"])
+    check_names(page, names[6])
 
 
-def test_names_that_do_not_fit_the_model_are_none(begun: Begun, following: Live) -> None:
-    (live, later), page, names = begun, following, live_names(begun[0])
-    (live.parent / "evidence.json").unlink()
-    for step, wrong in (("3", names["3"][:1]), ("6", [[], *names["6"]])):
+def test_names_that_do_not_fit_the_model_are_none(run: Path, begun: Begun, following: Live) -> None:
+    (live, later), page = begun, following
+    (run / "evidence.json").unlink()
+    names = head_names(Run(run), (3, 6))
+    for step, wrong in ((3, names[3][:1]), (6, [[], *names[6]])):
         write(live / "names.json", json.dumps({step: wrong}).encode())
         write(live / f"{step}.bin", later[f"{step}.bin"])
-        shows(page, f"{step} ({int(step) // 3 + 1} of {int(step) // 3 + 1})")
+        shows(page, f"{step} ({step // 3 + 1} of {step // 3 + 1})")
         check_names(page, [[UNMEASURED] * 2] * 2)
         assert page[".kinds"].is_hidden()
-
-
-def live_names(live: Path) -> dict[str, list[list[HeadName]]]:
-    """What the run has written: by step, layer and head."""
-    found = json.loads((live / "names.json").read_text())
-    return {
-        step: [[HeadName._make(head) for head in layer] for layer in layers]
-        for step, layers in found.items()
-    }
 
 
 def drawn(like: GPT, ids: list[int], seed: int) -> tuple[bytes, float]:
     """Weights as a run writes them, and PyTorch's loss of a text with them."""
     model = build(like.config, like.vocab_size, seed)
-    values = values_of(model, means_over(model, ids))
-    replace_values(model, rounded(values, "float16"))
-    with torch.no_grad():
-        logits = model(torch.tensor([ids[:-1]]))[0]
-    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()
-    return packed_bytes(values, "float16"), loss
+    for parameter in model.parameters():
+        parameter.copy_(parameter.half())
+    logits = model(torch.tensor([ids[:-1]]))[0]
+    loss = F.cross_entropy(logits, torch.tensor(ids[1:])).item()
+    return packed_bytes(values_of(model, means_over(model, ids)), "float16"), loss
 
 
 def test_the_page_computes_with_the_weights_of_its_step(
@@ -260,25 +256,22 @@ def test_the_page_computes_with_the_weights_of_its_step(
         sync_api.expect(line).to_have_text(f"{loss:.2f}")
 
 
-def test_damaged_weights_are_told(begun: Begun, following: Live) -> None:
-    live, later = begun
+def test_that_the_run_is_damaged_or_gone_or_its_server_is_told(
+    begun: Begun, following: Live
+) -> None:
+    (live, later), notice = begun, following[".notice"]
     write(live / "3.bin", b"damaged")
-    following[".notice:has-text('damaged')"].wait_for()
+    sync_api.expect(notice).to_contain_text("damaged")
     write(live / "6.bin", later["6.bin"])
     shows(following, "6 (3 of 3)")
-    assert following[".notice"].inner_text() == ""
-
-
-def test_that_the_run_or_its_server_is_gone_is_told(begun: Begun, following: Live) -> None:
-    live, notice = begun[0], following[".notice"]
-    shows(following, "0")
+    sync_api.expect(notice).to_have_text("")
     following.page.context.set_offline(True)
     sync_api.expect(notice).to_have_text("TensorBoard does not answer. Is it still running?")
     following.page.context.set_offline(False)
     sync_api.expect(notice).to_have_text("")
-    first = (live / "0.bin").read_bytes()
-    (live / "0.bin").unlink()
+    for step in (0, 3, 6):
+        (live / f"{step}.bin").unlink()
     sync_api.expect(notice).to_have_text("The weights are no longer in the log.")
-    write(live / "0.bin", first)
+    write(live / "6.bin", later["6.bin"])
     sync_api.expect(notice).to_have_text("")
     following.errors.clear()  # the browser logs each request that failed

@@ -1,11 +1,15 @@
 """The page of a run as a file: look.py html=FILE writes what the run has, the page loads without a
-network, and shows hostile texts as text."""
+network, the browser reads exactly its weights, and hostile texts are shown as text."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -13,18 +17,19 @@ from playwright import sync_api
 from tokenizers import normalizers
 
 from common.errors import UserError
-from data.corpora import open_corpus
-from data.corpus import text_of
 from inference.opening import OpenRun, open_run
 from live.models import values_of
-from live.pack import MAX_BYTES, check_size, pack
+from live.pack import BYTES, MAX_BYTES, check_size, pack
 from live.page import can_have_page, check_page, run_title
 from live.texts import spare_text
 from model import GPT, mean_outputs
+from store.results import head_names
+from store.run import Run
 from tensorboard_attention.tests.conftest import HOSTILE
 from tests.conftest import TINY, command, small_config, succeed
 from tests.data.strings import trained
 from tests.exchange.fast import imported
+from tests.live.conftest import Call
 from tests.live.pages import Live, data_in, element
 
 OTHER_TEXT = ("data=text", "data.path=text.txt", "trainer.max_steps=1")
@@ -76,15 +81,9 @@ def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
     assert element(file, "weights-0") == element(file, "weights-1") == last
 
 
-def test_the_texts_were_not_trained_on(tiny_run: Path, site_file: Path) -> None:
-    opened = open_run(tiny_run, "last")
-    metadata = data_in(site_file)["run"]
-    data = opened.corpus()
-    assert data is not None
-    held_out = "".join(text_of(open_corpus(data), "val"))
-    for text in (metadata["prompt"], *metadata["examples"].values()):
-        assert f"\n\n{text}" in f"\n\n{held_out}", "it begins with a tale"
-        assert 0 < len(opened.tokenizer.encode(text)) <= opened.config.model.context_length
+def test_heads_have_the_names_of_each_step(tiny_run: Path, site_file: Path) -> None:
+    names = head_names(Run(tiny_run), (0, 3, 6))
+    assert data_in(site_file)["names"] == json.loads(json.dumps(names))
 
 
 def test_a_run_without_its_text_has_a_page(run: Path) -> None:
@@ -93,7 +92,7 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     text.write_text("".join(f"Hen {i} looked for hen {i + 1}.\n" for i in range(900)))
     succeed("train", "run_dir=text", *REST, *OTHER_TEXT, cwd=run.parent)
     metadata = data_in(page(run.parent / "text"))["run"]
-    assert metadata["prompt"] in text.read_text()
+    assert metadata["prompt"] in text.read_text()[-4000:], "it was not trained on that"
     assert re.search(r"[\d,]+ tokens.* of validation text", metadata["means"])
     text.unlink()
     done = command("look", "run=text", "html=lost.html", cwd=run.parent)
@@ -170,3 +169,93 @@ def test_a_page_that_is_too_large_is_refused() -> None:
         check_size(2 * most // n_checkpoints, n_checkpoints, "int8")
         with pytest.raises(UserError, match=r"^weights: .* 201 MB, .* weights=int8"):
             check_size(most // n_checkpoints + 500_000 // n_checkpoints, n_checkpoints, "float16")
+
+
+READ = """async ({ unpack }, { data, text }) => {
+    const tensors = await unpack(data, text);
+    return Object.entries(tensors).map(([name, values]) =>
+        [name, Array.from(new Uint32Array(values.slice().buffer))]);
+}"""
+
+
+def array(values: object) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def tensors() -> dict[str, np.ndarray]:
+    """Ordinary weights, all 16-bit numbers, and the odd ones: zeros of both signs, rows of zeros,
+    the smallest and the largest numbers."""
+    rng = np.random.default_rng(0)
+    info = np.finfo(np.float32)
+    odd = array([[0, -0.0, 1, -1], [0, 0, 0, 0], [65504, -65504, 6e-8, 5.9e-8]])
+    halves = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+    tiny = array([[info.smallest_subnormal, 0], [info.tiny, -info.tiny], [1e-42, -1e-45]])
+    return {
+        "matrix": rng.normal(size=(7, 5)).astype(np.float32),
+        "vector": rng.normal(size=9).astype(np.float32),
+        "odd": odd,
+        "halves": halves[np.isfinite(halves)].astype(np.float32),
+        "tiny": tiny,
+        "bias": array([0, -0.0, 2048.5, 1e-7, 65519]),
+        "row": rng.normal(size=(1, 300)).astype(np.float32),
+        "column": rng.normal(size=(300, 1)).astype(np.float32),
+    }
+
+
+def rounded(given: dict[str, np.ndarray], weights: str) -> dict[str, np.ndarray]:
+    """The float32 values that the page reads from `pack(given, weights)`."""
+
+    def value(tensor: np.ndarray) -> np.ndarray:
+        if weights == "int8" and tensor.ndim > 1:
+            scales = np.abs(tensor).max(1, keepdims=True) / np.float32(127)
+            whole = np.divide(tensor, scales, out=np.zeros_like(tensor), where=scales > 0)
+            return np.rint(whole).clip(-127, 127).astype(np.int8) * scales
+        kind = np.float16 if weights == "float16" else np.float32
+        return tensor.astype(kind).astype(np.float32)
+
+    return {name: value(tensor) for name, tensor in given.items()}
+
+
+def described(given: dict[str, np.ndarray], weights: str) -> dict[str, Any]:
+    shapes = [[name, list(each.shape)] for name, each in given.items()]
+    return {"parameters": shapes, "weights": weights}
+
+
+@pytest.mark.parametrize("weights", BYTES)
+def test_the_browser_reads_exactly_these_weights(module: Call, weights: str) -> None:
+    given = tensors()
+    found = module(
+        "weights.js", READ, {"data": described(given, weights), "text": pack(given, weights)}
+    )
+    expected = rounded(given, weights)
+    assert [name for name, _ in found] == [*expected]
+    for name, bits in found:
+        wanted = expected[name].reshape(-1).view(np.uint32)
+        assert np.array_equal(np.array(bits, np.uint32), wanted), name
+
+
+@pytest.mark.parametrize(("weights", "most"), [("float16", 2.3), ("int8", 1.3), ("float32", 5)])
+def test_a_weight_takes_as_many_bytes_as_the_guide_says(weights: str, most: float) -> None:
+    matrix = np.random.default_rng(0).normal(0, 0.05, (1000, 800)).astype(np.float32)
+    assert len(pack({"matrix": matrix}, weights)) / matrix.size <= most
+
+
+def test_a_number_too_large_for_16_bits_is_refused() -> None:
+    given = {"blocks.0.mlp.up.weight": array([[1, 65520]])}
+    with pytest.raises(UserError, match=r"^weights: float16 .* blocks.0.mlp.up.weight"):
+        pack(given, "float16")
+
+
+@pytest.mark.parametrize("weights", BYTES)
+def test_damaged_weights_are_an_error(module: Call, weights: str) -> None:
+    given = tensors()
+    text = pack(given, weights)
+    data = base64.b64decode(text)
+    for damaged in (data[:-9], data[:40], pack({"a": array([1.0])}, weights).encode()):
+        text = base64.b64encode(damaged).decode()
+        failed = module(
+            "weights.js",
+            "({ unpack }, { data, text }) => unpack(data, text).then(() => false, () => true)",
+            {"data": described(given, weights), "text": text},
+        )
+        assert failed

@@ -1,4 +1,5 @@
-"""The tokenizer of the page: the same tokens as in Python, whatever the text."""
+"""The tokens of the page, and the cells of patterns among them, are those of Python, whatever the
+text."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import base64
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import normalizers
 
@@ -13,6 +15,7 @@ from common.errors import UserError
 from data.tokenizer import Tokenizer
 from exchange.imported import import_tokenizer
 from live.tokenizer import character_classes, check_tokenizer, tokenizer_data
+from tensorboard_attention.patterns import PATTERNS, Text
 from tensorboard_attention.tokens import token_texts
 from tests.data.strings import NAMES, SCRAPS, make, strings
 from tests.exchange.fast import imported, sentence_piece
@@ -34,11 +37,21 @@ def encoded(module: Call, tokenizer: Tokenizer, texts: list[str]) -> list[list[i
     return module("tokenizer.js", ENCODE, {"data": data, "texts": texts})
 
 
+def pieces_of_many_merges() -> list[str]:
+    """Long ones, in which tokens of low ranks come out of merges of higher ones, and many repeats,
+    where the order of merges matters."""
+    rng = random.Random(1)
+    texts = ["a" * n for n in range(1, 70)] + ["ab" * 500, "の" * 1000, " " * 3000, "\n" * 999]
+    for letters in ("ab", "aet", "hentor", "abcdefghijklmnopqrstuvwxyz", "  \n"):
+        texts += ["".join(rng.choices(letters, k=rng.randrange(1, 400))) for _ in range(100)]
+    return texts
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_are_those_of_python(module: Call, name: str) -> None:
     tokenizer = make(name)
     check_tokenizer(tokenizer)
-    texts = ["", *strings(2000)]
+    texts = ["", *strings(2000), *pieces_of_many_merges()]
     found = encoded(module, tokenizer, texts)
     for text, tokens in zip(texts, found, strict=True):
         assert tokens == tokenizer.encode(text), ascii(text)
@@ -82,18 +95,6 @@ def test_what_a_page_cannot_encode_is_refused(tokenizer: Tokenizer, words: str) 
         check_tokenizer(tokenizer)
 
 
-@pytest.mark.parametrize("name", ["bpe", "gpt2", "pattern 0"])
-def test_pieces_of_many_merges(module: Call, name: str) -> None:
-    """Long ones, in which tokens of low ranks come out of merges of higher ones, and many repeats,
-    where the order of merges matters."""
-    rng = random.Random(1)
-    tokenizer = make(name)
-    texts = ["a" * n for n in range(1, 70)] + ["ab" * 500, "の" * 1000, " " * 3000, "\n" * 999]
-    for letters in ("ab", "aet", "hentor", "abcdefghijklmnopqrstuvwxyz", "  \n"):
-        texts += ["".join(rng.choices(letters, k=rng.randrange(1, 400))) for _ in range(100)]
-    assert encoded(module, tokenizer, texts) == [tokenizer.encode(text) for text in texts]
-
-
 @pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.long)])
 def test_every_character_belongs_to_the_same_class(module: Call, step: int) -> None:
     """Between letters, digits and symbols: where a character is cut off tells its class."""
@@ -126,3 +127,34 @@ def test_labels_of_tokens(module: Call, name: str) -> None:
         {**page_data(tokenizer), "tokens": tokens},
     )
     assert found == token_texts(spelled, None)
+
+
+TALE = 'Once there was a cat. "Oh, a cat, a hen, there," said the cat. Oh, a hen said it was a hen'
+TOKENS = [part for word in TALE.split() for part in (" ", word[:-1], word[-1]) if part]
+
+
+CELLS = """({ PATTERNS }, tokens) => {
+    const row = (is, q) => tokens.map((_, k) => k <= q && Boolean(is(tokens, q, k)));
+    const cells = (is) => tokens.map((_, q) => row(is, q));
+    return Object.entries(PATTERNS).map(([score, is]) => [score, cells(is)]);
+}"""
+WORDS = [" the", " hen", "the", " a", ".", ',"', "\n", " ", "é", "3", "\u202e", "🐔", " fox's"]
+WORDS += ["می\u200c", "a\u00adb", "1️⃣2️⃣", "เมื่"]
+
+
+def drawn(seed: int) -> list[str]:
+    """Few words, of which passages come again."""
+    random = np.random.default_rng(seed)
+    words = random.choice(WORDS, int(random.integers(2, 6)), replace=False)
+    return [str(each) for each in random.choice(words, int(random.integers(1, 40)))]
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, *map(drawn, range(30))])
+def test_the_cells_are_those_that_are_measured(module: Call, tokens: list[str]) -> None:
+    """The page and the tab outline the cells of the patterns that a head is named by."""
+    ids = np.unique(tokens, return_inverse=True)[1]
+    text, found = Text(ids, tokens, 0), dict(module("marks.js", CELLS, tokens))
+    for pattern, cells in zip(PATTERNS, text.cells, strict=True):
+        marked = np.flatnonzero(found.pop(pattern.name))
+        assert np.array_equal(marked, cells), pattern.name
+    assert not found

@@ -15,6 +15,7 @@ from playwright import sync_api
 from launch.schema import preset
 from live.page import worker_code
 from model import GPT, ablate, record_attention
+from model.gpt import blocks_of
 from tests.live.drawn import build, ids_for, packed, triangle
 
 NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
@@ -118,10 +119,23 @@ def test_reads_of_each_step(ask: Ask, checkpoints: list[GPT]) -> None:
         (found,) = ask(read(ids, step))
         assert "before" not in found
         check_shown(found, model, ids)
-        top = model(torch.tensor([ids]))[0, -1].softmax(-1).sort(descending=True)
-        assert [row["id"] for row in found["rows"]] == top.indices[:10].tolist()
-        shares = [row["now"] for row in found["rows"]]
-        np.testing.assert_allclose(shares, top.values[:10], atol=1e-4)
+        likely = model(torch.tensor([ids]))[0, -1].topk(10).indices.tolist()
+        assert [row["id"] for row in found["rows"]] == likely
+
+
+def test_shares_of_what_is_moved(ask: Ask, checkpoints: list[GPT]) -> None:
+    """A weight times the norm of what the head moves from there."""
+    model, ids = checkpoints[1], ids_for(checkpoints[1], 12, seed=3)
+    (found,) = ask(read(ids, view="moved"))
+    with record_attention(model, keep="steps") as layers:
+        model(torch.tensor([ids]))
+    expected: list[float] = []
+    for steps, block in zip(layers, blocks_of(model), strict=True):
+        columns = block.attention.output.weight.split(model.config.d_head, 1)
+        for weights, value, column in zip(steps.weights[0], steps.value[0], columns, strict=True):
+            shares = weights * (value @ column.T).norm(dim=-1)
+            expected += triangle(shares / shares.sum(-1, keepdim=True))
+    np.testing.assert_allclose(found["maps"], expected, atol=1e-5)
 
 
 def test_what_is_off_changes_the_reading_and_says_what_was_before(
@@ -148,19 +162,13 @@ def test_looks_inside(ask: Ask, checkpoints: list[GPT]) -> None:
     """Asked at once, about different texts: each is answered about its own."""
     texts = [ids_for(checkpoints[1], 15, seed) for seed in (30, 31)]
     common = [{"step": 500, "ids": text, "off": NOTHING} for text in texts]
-    found = ask(
-        {"type": "lens", "k": 3, **common[0]},
-        {"type": "lens", "k": 3, **common[1]},
-        {"type": "attribution", "i": 14, "token": 8, **common[0]},
-        {"type": "circuit", "layer": 1, "head": 2, "i": 3, "k": 5, **common[1]},
-    )
+    attribution = {"type": "attribution", "i": 14, "token": 8, **common[0]}
+    *lenses, found = ask(*({"type": "lens", "k": 3, **each} for each in common), attribution)
     logits = [checkpoints[1](torch.tensor([text]))[0] for text in texts]
-    layers = found[0]["layers"]
-    assert [len(row) for row in layers] == [15] * 4
-    assert [place[0][0] for place in layers[-1]] == logits[0].argmax(-1).tolist()
-    assert found[1]["layers"][-1][4][0][0] == logits[1][4].argmax().item()
-    assert abs(found[2]["logit"] - logits[0][14, 8].item()) < 1e-3
-    assert [len(found[3][name]) for name in ("promoted", "suppressed")] == [5, 5]
+    for lens, expected in zip(lenses, logits, strict=True):
+        *_, last = lens["layers"]
+        assert [place[0][0] for place in last] == expected.argmax(-1).tolist()
+    assert abs(found["logit"] - logits[0][14, 8].item()) < 1e-3
 
 
 WRITE = {"type": "write", "step": 500, "off": NOTHING, "settings": {"temperature": 0, "seed": 1}}
