@@ -17,7 +17,7 @@ from playwright import sync_api
 from tokenizers import normalizers
 
 from common.errors import UserError
-from inference.opening import OpenRun, open_run
+from inference.opening import OpenRun, each_checkpoint, open_run
 from live.models import values_of
 from live.pack import BYTES, MAX_BYTES, check_size, pack
 from live.page import can_have_page, check_page, run_title
@@ -81,9 +81,14 @@ def test_all_checkpoints_begin_with_the_initial_weights(tmp_path: Path) -> None:
     assert element(file, "weights-0") == element(file, "weights-1") == last
 
 
-def test_heads_have_the_names_of_each_step(tiny_run: Path, site_file: Path) -> None:
+def test_each_step_has_its_weights_and_names(tiny_run: Path, site_file: Path) -> None:
     names = head_names(Run(tiny_run), (0, 3, 6))
     assert data_in(site_file)["names"] == json.loads(json.dumps(names))
+    weights = [element(site_file, f"weights-{place}") for place in range(3)]
+    for checkpoint, expected in zip(each_checkpoint(open_run(tiny_run)), weights[1:], strict=True):
+        cache = tiny_run.parent.parent / ".cache"
+        assert weights_of(checkpoint, cache, "float32") == expected
+    assert len({*weights}) == 3
 
 
 def test_a_run_without_its_text_has_a_page(run: Path) -> None:

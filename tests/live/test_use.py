@@ -482,16 +482,10 @@ def test_the_keyboard_alone_reaches_everything(live: Live) -> None:
     seen = set()
     for _ in range(60):
         live.page.keyboard.press("Tab")
-        seen.add(
-            live.page.evaluate(
-                """(() => { const { tagName, className, textContent } = document.activeElement;
-                return `${tagName} ${className} ${textContent.slice(0, 20)}`; })()"""
-            ).strip()
-        )
+        seen.add(live.page.evaluate("document.activeElement.outerHTML.slice(0, 100)"))
     text = "\n".join(seen)
-    for part in ("TEXTAREA", "Let it write", "SUMMARY  Sampling", "token"):
+    for part in ("<textarea", "Let it write", "Sampling", '"token', '"head', "MLP of", "What each"):
         assert part in text
-    assert "BUTTON head" in text and "MLP of layer" in text and "What each layer" in text
     live["textarea"].focus()
     live.page.keyboard.press("Control+Enter")
     live.written()
