@@ -13,13 +13,8 @@ import torch
 from playwright import sync_api
 
 from inference.opening import open_run
-from live.models import mean_batches, values_of
-from live.pack import pack
-from live.page import describe, live_page
-from live.texts import page_texts
-from model import circuit, mean_outputs
-from tests.conftest import small_config
-from tests.data.strings import trained
+from model import circuit
+from tests.conftest import TINY, small_config, succeed
 from tests.exchange.families import FAMILIES
 from tests.live.conftest import Call
 from tests.live.drawn import build, ids_for, means_over, packed
@@ -117,13 +112,9 @@ def test_a_set_is_chosen_and_writes_on(
 def test_above_16_parts_it_offers_those_that_matter_most(
     tmp_path: Path, browser: sync_api.Browser
 ) -> None:
-    tokenizer = trained()
-    model = build(small_config(6, 2, 8, 32, d_mlp=8), tokenizer.vocab_size, seed=1)
-    batches, where = mean_batches(None, tokenizer, 32)
-    run = {"name": "a", "about": "b", "means": where, **page_texts(None, None, tokenizer, 32)}
-    data = describe(model, [0], "float32", tokenizer, run)
-    weights = pack(values_of(model, mean_outputs(model, batches)), "float32")
-    (tmp_path / "live.html").write_text(live_page(data, [weights]), "utf-8")
+    few = (*TINY, "model.n_layers=6", "trainer.max_steps=1", "run_dir=run")
+    succeed("train", *few, cwd=tmp_path)
+    succeed("look", "run=run", "html=live.html", cwd=tmp_path)
     live = Live(browser, (tmp_path / "live.html").as_uri())
     live.type("Ben")
     look = live["details:has-text('The smallest part')"]

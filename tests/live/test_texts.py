@@ -28,12 +28,12 @@ from tests.exchange.fast import imported, sentence_piece
 from tests.live.conftest import Call
 
 LENGTH = 1000
+TALES = Tales(TalesConfig("tales", n_bytes=60_000, seed=3, val_fraction=0.3))
 
 
 def test_examples_are_tales_up_to_a_name_and_the_end_of_a_passage_that_come_again() -> None:
-    corpus = Tales(TalesConfig("tales", n_bytes=60_000, seed=3, val_fraction=0.3))
-    held_out = "".join(text_of(corpus, "val")).strip().split("\n\n")[:N_TEXTS]
-    found = page_texts(corpus, np.zeros(1, np.uint16), trained(), LENGTH)
+    held_out = "".join(text_of(TALES, "val")).strip().split("\n\n")[:N_TEXTS]
+    found = page_texts(TALES, np.zeros(1, np.uint16), trained(), LENGTH)
     named, repeating = found["examples"].values()
     assert [*found["examples"]] == ["a repeated name", "a repeated passage"]
     names = {*GIRLS, *BOYS}
@@ -52,9 +52,8 @@ def test_examples_are_tales_up_to_a_name_and_the_end_of_a_passage_that_come_agai
 
 def test_what_a_perfect_reader_says_of_these_texts() -> None:
     """Each token, and what can come after it: of a run on tales, and of no other."""
-    corpus = Tales(TalesConfig("tales", n_bytes=60_000, seed=3, val_fraction=0.3))
     tokenizer = trained().of_text((), "\n\n")
-    found = page_texts(corpus, np.zeros(1, np.uint16), tokenizer, LENGTH)
+    found = page_texts(TALES, np.zeros(1, np.uint16), tokenizer, LENGTH)
     assert [*found["reader"]] == [found["prompt"], *found["examples"].values()]
     for text, places in found["reader"].items():
         floor = floor_of(tokenizer.encode_document(text), tokenizer)

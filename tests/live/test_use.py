@@ -54,15 +54,14 @@ def test_the_first_view_shows_what_to_do(live: Live) -> None:
     live.press("Tab")  # begins at the top
     sync_api.expect(live["button:has-text('Tour')"]).to_be_focused()
     assert live["h1"].inner_text() and "glassgpt" in live["footer"].inner_text()
-    assert "· a space, ⏎ a line end" in live[".surprise .note"].inner_text()
-    assert live[".kinds span"].all_inner_texts() == ["repeats", "near", "rests", "mixed"]
+    assert live[".surprise .note"].inner_text() and live[".kinds span"].count() == 4
 
 
 def test_the_same_example_again_has_the_same_token(live: Live) -> None:
     """Nobody chose it, so each head has its own, also after a reload."""
 
     def tokens() -> list[str | None]:
-        found = [live[".words .token.focus"].get_attribute("data-place")]
+        found = []
         for head in live[".grid .head"].all():
             live.click(head)
             found.append(live[".words .token.focus"].get_attribute("data-place"))
@@ -307,8 +306,8 @@ def test_a_tour_on_the_first_visit(site: str, browser: sync_api.Browser, width: 
         tour.locator("button >> nth=0").click()
     live.settled()
     assert tour.is_hidden()
-    live.page.wait_for_url(lambda url: "heads=" not in url)  # the address follows a little later
-    live.reload()
+    live.page.goto(site)
+    live.settled()
     assert tour.is_hidden()
     live["button:has-text('Tour')"].click()
     for text in stops[1:3]:
@@ -405,8 +404,10 @@ def test_looks_inside(live: Live) -> None:
 def test_a_neuron_colours_the_text(live: Live) -> None:
     live.type(TEXT)
     look = live.open("Which neurons are active")
-    live.click(look.locator(".bars button >> nth=3"))
+    chosen = look.locator(".bars button >> nth=3")
+    live.click(chosen)
     name, output = look.locator(".bars [aria-current]").inner_text().split()
+    assert chosen.inner_text().split() == [name, output]
     assert look.locator(".neuron h4").inner_text() == f"Output of {name} at every token"
     titles = [
         look.locator(f".neuron .text {kind}").evaluate_all("all => all.map(({ title }) => title)")

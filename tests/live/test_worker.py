@@ -22,19 +22,13 @@ NOTHING: dict[str, Any] = {"by": "zero", "heads": [], "mlps": []}
 STEPS = (0, 500)
 START = """(source) => {
     const worker = new Worker(URL.createObjectURL(new Blob([source])));
-    const plain = (value) =>
-        ArrayBuffer.isView(value) ? [...value].map((each) => Number.isNaN(each) ? null : each)
-        : Array.isArray(value) ? value.map(plain)
-        : value && typeof value === "object"
-            ? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]))
-            : value;
     // Posts questions at once, and returns all messages until each has its last. `then`: posted at
     // the first part of an answer.
     window.ask = (questions, then = []) => new Promise((resolve, reject) => {
         const [found, open] = [[], new Set([...questions, ...then].map(({ id }) => id))];
         worker.onerror = ({ message }) => reject(new Error(message));
         worker.onmessage = ({ data }) => {
-            found.push(plain(data));
+            found.push(data);
             if (!data.part) open.delete(data.id);
             else for (const each of then.splice(0)) worker.postMessage(each);
             if (!open.size) resolve(found);
@@ -85,9 +79,8 @@ def check_shown(found: dict[str, Any], model: GPT, ids: list[int]) -> None:
         logits = model(tokens)[0]
     heads = [triangle(layer[0, head]) for layer in maps for head in range(4)]
     np.testing.assert_allclose(found["maps"], np.concatenate(heads), atol=1e-5)
-    assert found["losses"][0] is None
     losses = F.cross_entropy(logits[:-1], tokens[0, 1:], reduction="none")
-    np.testing.assert_allclose(found["losses"][1:], losses, atol=1e-3)
+    np.testing.assert_allclose(found["losses"], [np.nan, *losses], atol=1e-3)
 
 
 def test_what_comes_next_and_what_could_have_been_there(ask: Ask, checkpoints: list[GPT]) -> None:

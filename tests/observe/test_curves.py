@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import (
-    EventAccumulator as HistogramEvents,
-)
+from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.util.tensor_util import make_ndarray
@@ -102,8 +100,9 @@ def test_curves_are_no_runs(tmp_path: Path) -> None:
         write_curves(tmp_path / "run", {})
 
 
-def events(folder: Path) -> HistogramEvents:
-    return HistogramEvents(str(folder), size_guidance={"histograms": 0}).Reload()
+def histograms(folder: Path) -> event_accumulator.EventAccumulator:
+    sizes = {"histograms": 0}
+    return event_accumulator.EventAccumulator(str(folder), size_guidance=sizes).Reload()
 
 
 def assert_matches(histogram: object, tensor: Tensor) -> None:
@@ -138,8 +137,8 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path, bad_step: int) ->
     torch.manual_seed(0)
     gpt = GPT(small_config(2, 2, 8, 4, tied_embeddings=False), 256)
     context = run_context(tmp_path, "trainer.max_steps=5", model=gpt)
-    copies, histograms = Copies(), Histograms(2, context.model, writer := open_events(tmp_path))
-    trainer = trainer_at(context, 0, copies, histograms)
+    copies, observer = Copies(), Histograms(2, context.model, writer := open_events(tmp_path))
+    trainer = trainer_at(context, 0, copies, observer)
     gpt.register_forward_hook(
         lambda module, arguments, loss: (
             loss * torch.nan if trainer.state.step + 1 == bad_step else loss
@@ -147,7 +146,7 @@ def test_weights_and_gradients_match_the_model(tmp_path: Path, bad_step: int) ->
     )
     trainer.fit()
     writer.close()
-    logged = events(tmp_path)
+    logged = histograms(tmp_path)
     names = copies.weights[0].keys()
     assert names == copies.gradients[1].keys() == dict(gpt.named_parameters()).keys()
     assert len(logged.Tags()["histograms"]) == 2 * len(names)
@@ -167,13 +166,13 @@ def test_a_diverging_run_ends_with_its_own_message(tmp_path: Path, value: float)
     """TensorBoard cannot draw such values; all others are drawn."""
     gpt = GPT(small_config(1, 2, 8, 4), vocab_size=11)
     context = run_context(tmp_path, model=gpt)
-    histograms = Histograms(1, context.model, writer := open_events(tmp_path))
+    observer = Histograms(1, context.model, writer := open_events(tmp_path))
     with torch.no_grad():
         gpt.token_embedding.weight[3, 2] = value
-    histograms.on_step(trainer_at(context, 1))
+    observer.on_step(trainer_at(context, 1))
     writer.close()
     parameters = {histogram_tag(name) for name, _ in gpt.named_parameters()}
-    tags = events(tmp_path).Tags()["histograms"]
+    tags = histograms(tmp_path).Tags()["histograms"]
     assert set(tags) == parameters - {histogram_tag("token_embedding.weight")}
 
 

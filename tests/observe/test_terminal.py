@@ -17,7 +17,6 @@ from training.callback import EvalMetrics
 
 def shown(
     live: bool,
-    run: str = "runs/my run",
     has_page: bool = True,
     is_in_sweep: bool = False,
     sample: str = "Once [red] a hen.",
@@ -26,7 +25,7 @@ def shown(
     out = io.StringIO(newline="")
     console = RunConsole(file=out, force_terminal=live, width=90, markup=False, highlight=False)
     context = run_context(
-        Path(run),
+        Path("runs/my run"),
         "trainer.max_steps=1000",
         "trainer.precision=fp32",
         write_sample=lambda: sample,
