@@ -113,7 +113,7 @@ def test_neurons_are_those_of_the_formula_of_the_mlp(mlp: str, norm: str) -> Non
             elif mlp == "relu2":
                 out = before.clamp(min=0) ** 2
             else:
-                out = torch.nn.functional.gelu(before, approximate="tanh")
+                out = F.gelu(before, approximate="tanh")
             place = int(out.abs().argmax())
             values.append((out[place].item(), int(offset) + place))
         values.sort(key=lambda pair: -abs(pair[0]))
