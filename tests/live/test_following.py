@@ -196,13 +196,11 @@ def test_heads_have_the_names_of_each_step(run: Path, begun: Begun, following: L
     names = head_names(Run(run), (0, 3, 6))
     page.type(TEXT)
     check_names(page, names[0])
-    write(live / "3.bin", later["3.bin"])
-    shows(page, "3 (2 of 2)")
-    check_names(page, names[3])
-    write(live / "6.bin", later["6.bin"])
-    shows(page, "6 (3 of 3)")
+    for step, shown in ((3, "3 (2 of 2)"), (6, "6 (3 of 3)")):
+        write(live / f"{step}.bin", later[f"{step}.bin"])
+        shows(page, shown)
+        check_names(page, names[step])
     names[6] = [[*layer] for layer in names[6]]
-    check_names(page, names[6])
     names[6][0][0] = HeadName("copies 61%", "copies", "copies 61% here", "Of more text", 0.9)
     write(live / "names.json", json.dumps(names).encode())
     (live / "6.bin").touch()

@@ -211,11 +211,10 @@ def test_the_targets_of_tales_have_their_roles() -> None:
             assert known.setdefault(place, kind) == kind
     assert texts.val_starts is not None
     for tale, start in zip(tales, texts.val_starts.tolist(), strict=True):
-        first = next(mention for mention in tale.mentions if mention.name == "hero")
-        again = [mention for mention in tale.mentions if mention.name == "hero"][1]
-        assert ROLES[known[start + first.start]] == "first choices"
-        assert ROLES[known[start + again.start]] == "names again"
-        assert ROLES[known[start + again.start + 1]] == "spelling within a word"
+        first, again, *_ = [each.start for each in tale.mentions if each.name == "hero"]
+        assert ROLES[known[start + first]] == "first choices"
+        assert ROLES[known[start + again]] == "names again"
+        assert ROLES[known[start + again + 1]] == "spelling within a word"
 
 
 N, B, W, P, S = "new words", "words mentioned before", "within words", "punctuation", "white space"
