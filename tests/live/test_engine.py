@@ -18,16 +18,7 @@ from model import GPT, edit, explain_score, record_attention
 from model.gpt import blocks_of
 from observe.evidence import record_neurons
 from tests.live.conftest import Call
-from tests.live.drawn import (
-    Case,
-    Off,
-    cases,
-    ids_for,
-    packed,
-    switched_off,
-    switches,
-    triangle,
-)
+from tests.live.drawn import Case, Off, cases, ids_for, packed, switched_off, switches, triangle
 
 DRAWN = settings(max_examples=20)
 LOGITS = 1e-3  # largest differences from PyTorch

@@ -1,5 +1,5 @@
-"""The curves of many seeds in TensorBoard, and histograms of the weights and gradients of every
-parameter, by layer."""
+"""The curves of many seeds in TensorBoard, histograms of the weights and gradients of every
+parameter, by layer, and token embeddings."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
 from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
 from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
+from werkzeug.test import Client, TestResponse
 
 from common.errors import UserError
+from data.tokenizer import Tokenizer
 from model import GPT
 from observe.curves import write_curves
 from observe.histograms import Histograms, histogram_tag
-from observe.tensorboard import open_events
+from observe.tensorboard import open_events, projector_labels
 from store.results import find_runs, open_log
-from tests.conftest import small_config
+from tests.conftest import last_checkpoint, small_config
 from tests.observe.conftest import run_context, trainer_at
 from training.callback import Callback
 from training.trainer import Trainer
@@ -177,3 +186,32 @@ def test_a_diverging_run_ends_with_its_own_message(tmp_path: Path, value: float)
     parameters = {histogram_tag(name) for name, _ in gpt.named_parameters()}
     tags = histograms(tmp_path).Tags()["histograms"]
     assert set(tags) == parameters - {histogram_tag("token_embedding.weight")}
+
+
+def test_the_projector_shows_a_finished_run(tiny: Path, tiny_run: Path) -> None:
+    logs, run = str(tiny / "runs"), tiny_run.name
+    runs = EventMultiplexer().AddRunsFromDirectory(logs).Reload()
+    context = TBContext(logdir=logs, data_provider=MultiplexerDataProvider(runs, logs))
+    routes = ProjectorPlugin(context).get_plugin_apps()
+
+    def get(route: str, **query: str) -> TestResponse:
+        return Client(routes[route]).get("/", query_string=query)
+
+    (embedding,) = get("/info", run=run).get_json()["embeddings"]
+    name = embedding["tensorName"]
+    flat = np.frombuffer(get("/tensor", run=run, name=name).data, dtype=np.float32)
+    points = flat.reshape(embedding["tensorShape"])
+    labels = get("/metadata", run=run, name=name).text.splitlines()
+    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")["token_embedding.weight"]
+    np.testing.assert_allclose(points, weights, atol=6e-6)
+    tokenizer = Tokenizer.load(tiny_run / "tokenizer")
+    assert len(labels) == tokenizer.vocab_size == len(weights)
+    assert labels[ord("a")] == "a" and labels[ord("\n")] == "⏎" and labels[0xFF] == r"\xff"
+    assert labels[tokenizer.encode(" the")[0]].startswith("·")
+
+
+@given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))
+def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
+    """A label is not empty, and has no newline or tab to start another line or column."""
+    for label in projector_labels(tokens):
+        assert label.split() == [label]

@@ -1,44 +1,32 @@
-"""metrics.jsonl, and what TensorBoard has of a run: curves, texts, its HParams tab and its
-projector."""
+"""metrics.jsonl; what TensorBoard has of a run: curves, texts and its HParams tab; and Weights &
+Biases, which has the same."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from safetensors.numpy import load_file
-from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as TensorBoardEvents,
 )
-from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.plugin_util import markdown_to_safe_html
-from tensorboard.plugins.base_plugin import TBContext
-from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
 from tensorboard.util.tensor_util import make_ndarray
-from werkzeug.test import Client, TestResponse
 
-from data.tokenizer import Tokenizer
 from observe.metrics_file import MetricsFile
 from observe.roles import Outputs
-from observe.tensorboard import (
-    LAYOUT,
-    TensorBoard,
-    hyperparameters,
-    open_events,
-    preformatted,
-    projector_labels,
-)
+from observe.tensorboard import LAYOUT, TensorBoard, hyperparameters, open_events, preformatted
 from store.results import open_log
+from store.run import Run
 from tensorboard_attention import add_attention
-from tests.conftest import last_checkpoint
+from tests.conftest import TINY, succeed
 from tests.observe.conftest import METRICS, SUMMARY, run_context, trainer_at
 from training.callback import EvalMetrics
 
@@ -241,30 +229,41 @@ def test_metrics_are_scalars_of_a_run_that_is_finished(tmp_path: Path) -> None:
     assert not [tag for tag in tags if tag.startswith(("result", "_hparams_"))]
 
 
-def test_the_projector_shows_a_finished_run(tiny: Path, tiny_run: Path) -> None:
-    logs, run = str(tiny / "runs"), tiny_run.name
-    runs = EventMultiplexer().AddRunsFromDirectory(logs).Reload()
-    context = TBContext(logdir=logs, data_provider=MultiplexerDataProvider(runs, logs))
-    routes = ProjectorPlugin(context).get_plugin_apps()
-
-    def get(route: str, **query: str) -> TestResponse:
-        return Client(routes[route]).get("/", query_string=query)
-
-    (embedding,) = get("/info", run=run).get_json()["embeddings"]
-    name = embedding["tensorName"]
-    flat = np.frombuffer(get("/tensor", run=run, name=name).data, dtype=np.float32)
-    points = flat.reshape(embedding["tensorShape"])
-    labels = get("/metadata", run=run, name=name).text.splitlines()
-    weights = load_file(last_checkpoint(tiny_run) / "model.safetensors")["token_embedding.weight"]
-    np.testing.assert_allclose(points, weights, atol=6e-6)
-    tokenizer = Tokenizer.load(tiny_run / "tokenizer")
-    assert len(labels) == tokenizer.vocab_size == len(weights)
-    assert labels[ord("a")] == "a" and labels[ord("\n")] == "⏎" and labels[0xFF] == r"\xff"
-    assert labels[tokenizer.encode(" the")[0]].startswith("·")
+OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
 
 
-@given(st.lists(st.one_of(st.binary(max_size=4), st.text(max_size=200).map(str.encode))))
-def test_every_label_is_one_visible_word(tokens: list[bytes]) -> None:
-    """A label is not empty, and has no newline or tab to start another line or column."""
-    for label in projector_labels(tokens):
-        assert label.split() == [label]
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """What wandb has written below `folder`, in order."""
+    found = []
+    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        inspect = [sys.executable, "-m", "wandb", "leet", "inspect", str(file), "--json"]
+        done = subprocess.run(inspect, capture_output=True, text=True, check=True)
+        found += [json.loads(line) for line in done.stdout.splitlines()]
+    return [each[kind] for each in found if each["type"] == kind]
+
+
+def values(folder: Path, tag: str) -> list[tuple[int, Any]]:
+    """By step."""
+    rows = [each["item"] for each in records(folder, "history")]
+    return [(row["global_step"], row[tag]) for row in rows if tag in row]
+
+
+@pytest.mark.long
+def test_a_run_and_its_continuation_are_one_run_with_the_values_of_tensorboard(
+    tmp_path: Path,
+) -> None:
+    succeed("train", *TINY, "observe.wandb=true", "run_dir=runs/one", cwd=tmp_path, **OFFLINE)
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", ".cache", "wandb"}
+    events = EventAccumulator(str(tmp_path / "runs/one")).Reload()
+    tags = events.Tags()["scalars"]
+    assert {"loss/bits_per_byte_train", "loss/bits_per_byte_val", "result/bpb"} <= {*tags}
+    for tag in tags:
+        expected = [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+        assert values(tmp_path, tag) == expected, tag
+    arguments, given = ("resume=runs/one", "trainer.max_steps=8"), {"WANDB_PROJECT": "mine"}
+    succeed("train", *arguments, cwd=tmp_path, **OFFLINE, **given)
+    first, second = records(tmp_path, "run")
+    assert first["run_id"] == second["run_id"] and first["display_name"] == "one"
+    assert (first["project"], second["project"]) == ("glassgpt", "mine")
+    assert [step for step, _ in values(tmp_path, "loss/bits_per_byte_train")] == [2, 4, 6, 8]
+    Run.open(str(tmp_path / "runs/one"), "run")  # which has no links
