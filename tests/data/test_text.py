@@ -146,7 +146,8 @@ TALE = "Однажды в лесу жила курица.\n" * 9
         (TALE.encode("utf-16-be"), "is UTF-16BE, .* -f UTF-16BE"),
         (TALE.encode("utf-32"), "is UTF-32LE, .* -f UTF-32LE"),
         (b"na\xefve caf\xe9, \xe0 bient\xf4t\r\n", r"is not UTF-8 \(byte 2\); .*-f WINDOWS-1252"),
-        *((module.compress(b"a hen"), "is compressed, or a table") for module in (gzip, bz2, lzma)),
+        (gzip.compress(b"a hen", mtime=0), "is compressed, or a table"),
+        *((module.compress(b"a hen"), "is compressed, or a table") for module in (bz2, lzma)),
     ],
 )
 def test_what_else_a_file_is_is_recognised(tmp_path: Path, content: bytes, problem: str) -> None:
