@@ -14,9 +14,12 @@ from playwright import sync_api
 
 from inference.opening import open_run
 from model import ablate
+from store.results import head_names
+from store.run import Run
 from tensorboard_attention.tests.conftest import HOSTILE
 from tests.live.conftest import Call
-from tests.live.pages import BARS, Live
+from tests.live.drawn import triangle
+from tests.live.pages import BARS, Live, check_names
 
 TEXT = "Once there was a hen. The hen"
 OVERFLOW = "document.documentElement.scrollWidth <= innerWidth"
@@ -269,6 +272,14 @@ def test_the_selection_follows_typing(live: Live) -> None:
     assert place == f"{last}" and last > 3
 
 
+def test_heads_have_the_names_of_the_step(live: Live, tiny_run: Path) -> None:
+    names = head_names(Run(tiny_run), (0, 3, 6))
+    for place, step in enumerate((0, 3, 6)):
+        live[".stepper input"].fill(f"{place}")
+        live.settled()
+        check_names(live, names[step])
+
+
 OVERLAP = """() => {
     document.querySelector(".tour").scrollIntoView({ block: "nearest" });
     const [one, two] = [".tour", ".toured"].map((name) =>
@@ -374,6 +385,19 @@ def test_a_link_without_a_zoom_shows_the_whole_map(live: Live) -> None:
     live.page.wait_for_url("**layer=*")
     sync_api.expect(live["canvas.picture"].first).to_have_class("picture")
     assert "zoom=" not in live.page.url
+
+
+def test_a_map_has_the_weights_of_its_head_or_the_shares_that_it_moves(
+    live: Live, tiny_run: Path
+) -> None:
+    live.type(TEXT)
+    live.click(".grid .head >> nth=2")  # in the second layer
+    weights = open_run(tiny_run, "last").read(TEXT).maps[1][0]
+    shown = [float(row["weight"]) for row in live.table()]
+    assert shown == pytest.approx(triangle(weights), abs=1e-5)
+    live.view("moved")
+    moved = [float(row["moved"]) for row in live.table()]
+    assert sum(moved) == pytest.approx(len(weights), abs=1e-4) and moved != shown
 
 
 @pytest.mark.long
