@@ -96,7 +96,11 @@ def test_a_run_without_its_text_has_a_page(run: Path) -> None:
     text = run.parent / "text.txt"
     text.write_text("".join(f"Hen {i} looked for hen {i + 1}.\n" for i in range(900)))
     succeed("train", "run_dir=text", *REST, *OTHER_TEXT, cwd=run.parent)
-    metadata = data_in(page(run.parent / "text"))["run"]
+    data = data_in(page(run.parent / "text"))
+    start, _ = open_run(run.parent / "text", "last").tokenizer.beginning()
+    begins = [data["tokenizer"][name] for name in ("start_ids", "adds_start")]
+    assert begins == [start, False] and start, "no text of one's own begins with these tokens"
+    metadata = data["run"]
     assert metadata["prompt"] in text.read_text()[-4000:], "it was not trained on that"
     assert re.search(r"[\d,]+ tokens.* of validation text", metadata["means"])
     text.unlink()
