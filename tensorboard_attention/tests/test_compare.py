@@ -43,8 +43,12 @@ def test_invalid_weights_count_as_they_are_shown(weight: float, shown: float) ->
 
 
 def test_models_with_other_numbers_of_heads() -> None:
+    """The twins with the largest overlap come first."""
     small, large = causal_maps(1, layers=1, heads=2, n=6), causal_maps(1, layers=3, heads=2, n=6)
-    assert (len(match_heads(small, large)), len(match_heads(large, small))) == (2, 6)
+    twins = match_heads(large, small)
+    assert (len(match_heads(small, large)), len(twins)) == (2, 6)
+    overlaps = [twin.overlap for twin in twins]
+    assert overlaps == sorted(overlaps, reverse=True) and overlaps[-1] < 1
     with pytest.raises(ValueError, match="not of the same text"):
         match_heads(small, causal_maps(1, layers=1, heads=2, n=7))
     with pytest.raises(ValueError, match=r"shape \(batch, head, query, key\)"):
