@@ -145,12 +145,15 @@ def test_json_that_is_not_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert texts_of(file) == ["a\ufffd", "c", "tab\t", "t\0wo"]
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.arrow"])
 def test_a_message_about_a_field_names_those_that_would_do(tmp_path: Path, name: str) -> None:
     """Of text: no numbers, no lists, and not the one that is refused."""
     row = {"id": 7, "title": "x", "tags": ["a"], "body": "y", "meta": {"text": "z"}}
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
+    table = pyarrow.Table.from_pylist([row])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pyarrow.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as file:
+        file.write_table(table)
     for field, problem in (
         ("id", "'id' of .* is not text"),
         ("tags", "'tags' of .* is not text"),
