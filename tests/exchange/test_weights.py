@@ -132,6 +132,10 @@ def test_a_model_without_its_head_and_with_old_buffers_opens(tmp_path: Path) -> 
     safetensors.torch.save_file(tensors, file)
     ours, _ = load(tmp_path / "theirs")
     assert_same_logits(ours, theirs, 32)
+    tensors["lm_head.weight"][3, 2] += 1  # of a model that was not tied
+    safetensors.torch.save_file(tensors, file)
+    with pytest.raises(ValueError, match=r"^lm_head\.weight: is not the embedding, although"):
+        load(tmp_path / "theirs")
 
 
 def test_weights_in_several_files_open(tmp_path: Path) -> None:
