@@ -170,6 +170,8 @@ def test_what_is_known_of_a_run_is_said(run: Path) -> None:
         f"trained on {datetime.date.fromisoformat((run / 'train.log').read_text()[:10])}",
     ):
         assert part in known
+    (run / "summary.json").write_text(json.dumps(summary | {"steps": 5}))
+    assert "nats" not in about(open_run(run, "last")), "of another step"
     (run / "train.log").unlink()
     (run / "summary.json").write_text('{"val_loss": "<b>", "val_bpb": 1e999, "steps": 6}')
     less = about(open_run(run, "last"))
