@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from rich.console import Console as RichConsole
 
 from common.errors import printable
@@ -164,17 +165,21 @@ def test_an_evaluation_of_another_text(tiny: Path, tmp_path: Path) -> None:
     """Every token except the first is scored exactly once, as in an explicit loop."""
     text = "Once upon a time there was a hen. " * 20
     (tmp_path / "hen.txt").write_text(text)
-    output = succeed("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
     opened = open_run(tiny / "runs/latest", "best")
-    tokenizer, model = opened.tokenizer, opened.model
-    tokens = torch.tensor(tokenizer.encode(text))
-    nats = 0.0
-    for start in range(0, len(tokens) - 1, 32):
-        window = tokens[start : start + 33]
-        logits = model(window[None, :-1])[0].double()
-        nats -= logits.log_softmax(-1).gather(1, window[1:, None]).sum().item()
-    assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
-    assert f"({len(tokens) - 1:,} tokens" in output
+    tokens = torch.tensor(opened.tokenizer.encode(text))
+    for stride in (32, 12):  # of windows of 32, from each of which the targets are new
+        nats, end = 0.0, 0
+        for start in range(0, len(tokens) - 1, stride):
+            window = tokens[start : start + 33]
+            logits = opened.model(window[None, :-1])[0].double()
+            losses = F.cross_entropy(logits, window[1:], reduction="none")[end - start :]
+            nats, end = nats + losses.sum().item(), end + len(losses)
+        given = ("data=text", f"data.path={tmp_path}/hen.txt", f"stride={stride}")
+        output = succeed("evaluate", *given, cwd=tiny)
+        assert f"{nats / (len(tokens) - 1):.4f} nats per token" in output
+        assert f"({len(tokens) - 1:,} tokens" in output
+    part = succeed("evaluate", *given, "eval_tokens=64", cwd=tiny)
+    assert f"({len(tokens) - 1:,} tokens" not in part
     (tmp_path / "hen.txt").write_text("a")
     done = command("evaluate", "data=text", f"data.path={tmp_path}/hen.txt", cwd=tiny)
     assert done.returncode == 2 and "has 1 token, but needs 2" in done.stderr
