@@ -110,7 +110,8 @@ def test_the_steps_match_the_module(choices):
     torch.manual_seed(0)
     attention = CausalSelfAttention(small_config(2, 4, 24, 16, **choices))
     x = torch.randn(3, 7, 24)
-    steps = {step.name: step.tensor for step in walk(attention, x)}
+    walked = walk(attention, x)
+    steps = {step.name: step.tensor for step in walked}
 
     assert next(iter(steps)) == "input" and torch.equal(steps["input"], x)
     torch.testing.assert_close(steps["output"], attention(x), rtol=1e-5, atol=1e-6)
@@ -129,6 +130,9 @@ def test_the_steps_match_the_module(choices):
     torch.testing.assert_close(attention.output(steps["heads joined"]), steps["output"])
     skipped = {"queries normed", "keys rotated"} - steps.keys()
     assert len(skipped) == (2 if choices == GPT2 else 0)
+    formulas = {step.name: step.formula for step in walked}
+    assert formulas["queries"] == f"Q = x W_Q{' + b' if choices == GPT2 else ''}"
+    assert ("before the window" in formulas["masked"]) == ("window" in choices)
 
 
 def test_axis_names_match_the_shapes():
