@@ -22,6 +22,7 @@ from tensorboard_attention.tests.conftest import (
     served,
     shown_byte,
 )
+from tensorboard_attention.twins import match_logged
 
 
 def test_the_overlap_of_two_heads_by_hand() -> None:
@@ -93,6 +94,9 @@ def test_the_server_matches_what_was_logged(tmp_path: Path) -> None:
     found = {tuple(row[:2]): tuple(row[2:4]) for row in answer}
     assert found == {(layer, head): (1 - layer, 1 - head) for layer in (0, 1) for head in (0, 1)}
     assert [get("/twins", run2=run, **query)[0] for run in ("other", "none")] == [404, 404]
+    large = {"tokens": ["a"] * 220, "heads": [12] * 12}, b""  # GPT-2's, as the guide says
+    with pytest.raises(ValueError, match="maps: are too large"):
+        match_logged(large, large)
     header, packed = encode(maps, TEXT)
     for damaged in (packed[:-9], zlib.compress(bytes(10**6))):
         with pytest.raises((ValueError, zlib.error)):
