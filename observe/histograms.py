@@ -48,7 +48,7 @@ class Histograms(Callback):
             return
         for name, parameter in self.model.named_parameters():
             self._log(name, parameter.detach(), step)
-            if parameter.grad is not None and trainer.is_finite:
+            if parameter.grad is not None:
                 self._log(f"{name} gradient", parameter.grad, step)
 
     def _log(self, name: str, tensor: Tensor, step: int) -> None:

@@ -43,7 +43,6 @@ def weights(run: Path, checkpoint: str | None = None) -> dict[str, torch.Tensor]
 
 
 def test_finetuning_starts_from_the_base(here: Path) -> None:
-    """A resume does not need it."""
     before = files(here / "run")
     steps = ("trainer.max_steps=30", "trainer.checkpoint_every=0", "trainer.eval_every=100")
     output = succeed("train", "init_from=run", *FINETUNE, *steps, "run_dir=fine", cwd=here)
@@ -58,8 +57,18 @@ def test_finetuning_starts_from_the_base(here: Path) -> None:
     assert f"step 0/30  validation: {start['val_bpb']:.4f}" in output
     assert_close(weights(here / "fine", "step-000000"), weights(here / "run"), rtol=0, atol=0)
     assert end["step"] == 30 and end["val_loss"] < start["val_loss"]
+
+
+def test_a_resume_takes_the_same_steps_without_the_base(here: Path) -> None:
+    flat = ("optimizer.decay_fraction=0", "model.dropout=0.1", "trainer.eval_every=3")
+    settings = ("init_from=run", *FINETUNE, *flat)
+    succeed("train", *settings, "trainer.max_steps=6", "run_dir=whole", cwd=here)
+    succeed("train", *settings, "trainer.max_steps=3", "run_dir=cut", cwd=here)
     shutil.rmtree(here / "run")
-    assert "from step 30" in succeed("train", "resume=fine", "trainer.max_steps=31", cwd=here)
+    assert "from step 3" in succeed("train", "resume=cut", "trainer.max_steps=6", cwd=here)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        whole, cut = (last_checkpoint(here / run) / name for run in ("whole", "cut"))
+        assert whole.read_bytes() == cut.read_bytes()
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(here: Path) -> None:
