@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorboard_attention.checks import floats
-from tensorboard_attention.limits import MAX_PRODUCTS, MEMORY_BYTES
+from tensorboard_attention.limits import MAX_COMPARED, MEMORY_BYTES
 from tensorboard_attention.summary import decode
 
 Head = tuple[int, int]  # layer, head
@@ -66,6 +66,6 @@ def match_logged(first: tuple[Any, bytes], second: tuple[Any, bytes]) -> list[Tw
         raise ValueError("maps: are not of the same text")
     most = max(sum(header["heads"]) for header in headers)
     cells = len(texts[0][0]) * len(texts[0][1] or texts[0][0])
-    if most**2 * cells > MAX_PRODUCTS or 4 * most * cells > MEMORY_BYTES:
+    if most**2 * cells > MAX_COMPARED or 4 * most * cells > MEMORY_BYTES:
         raise ValueError("maps: are too large")
     return match_heads(*(decode(header, packed) for header, packed in (first, second)))

@@ -67,10 +67,10 @@ def test_the_tab_follows_the_twin_in_another_run(logs: Path, open_tab: OpenTab) 
     log(logs / "two", 6, maps=permuted(maps))
     tab = open_tab(run="one", run2="two", layer=0, head=1, difference=1)
     titles = tab[".panel:not([hidden]) h2"]
-    told = tab["p[role=status] >> nth=0"]
+    status = tab["p[role=status] >> nth=0"]
     sync_api.expect(titles.nth(1)).to_have_text("L1H0 · two, step 6")
     sync_api.expect(titles.nth(2)).to_have_text("L0H1 · one, step 6 minus L1H0 · two, step 6")
-    sync_api.expect(told).to_have_text(
+    sync_api.expect(status).to_have_text(
         "Its twin, the head of the other view with the most similar attention, is L1H0: "
         "100% of the attention is the same."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -257,6 +256,7 @@ def test_a_sweep_stops_with_its_workers(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_no_checkpoint(here: Path) -> None:
     """A limit on the size of files, which the weights exceed, stands for it."""
+    resource = pytest.importorskip("resource")  # Windows has none
     before = files(here / "run/checkpoints")
     allowed, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, most))  # which a new process inherits

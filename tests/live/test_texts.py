@@ -194,7 +194,7 @@ def test_what_a_page_cannot_encode_is_refused(tokenizer: Tokenizer, words: str) 
 
 @pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.long)])
 def test_every_character_belongs_to_the_same_class(module: Call, step: int) -> None:
-    """Between letters, digits and symbols: where a character is cut off tells its class."""
+    """Between letters, digits and symbols: where the text is divided shows the class."""
     tokenizer = make("pattern 0")
     codes = [*range(0x600), *range(0x600, 0xD800, step), *range(0xE000, 0x110000, step)]
     texts = ["".join(f"a{chr(code)}1{chr(code)}!" for code in codes[i::97]) for i in range(97)]

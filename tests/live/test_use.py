@@ -245,17 +245,17 @@ def test_a_head_is_switched_off_and_on(live: Live, tiny_run: Path) -> None:
     assert live[".offlist li"].count() == 1
 
 
-def test_what_a_broken_model_writes_is_told(live: Live, tiny_run: Path) -> None:
+def test_the_loss_of_what_a_broken_model_writes(live: Live, tiny_run: Path) -> None:
     """The loss of its own text is low: the comparison is with the intact model on that text."""
     live.type(TEXT)
     live[".by select"].select_option("zero")
     live.off("All heads of layer 0")
     live[".write"].click()
     assert live.written() != TEXT
-    told = live[".next .sum"].inner_text()
-    assert told.endswith("of the same text, whose end it wrote with parts off")
+    shown = live[".next .sum"].inner_text()
+    assert shown.endswith("of the same text, whose end it wrote with parts off")
     live.click("button:has-text('All on')")
-    assert f"{live.mean_loss():.3f} with all on" in told
+    assert f"{live.mean_loss():.3f} with all on" in shown
     assert "it wrote" not in live[".next .sum"].inner_text()
 
 
